@@ -1,0 +1,44 @@
+// Value types that describe a GEMM and the device it runs on. Pure C++: no MLX arrays, no Metal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace mlx_gemm {
+
+enum class Dtype { float32, float16, bfloat16, float64, complex64 };
+
+// How an operand lies in memory: rows contiguous (n), or columns contiguous (t, the transpose of a row-major matrix).
+enum class Layout { nn, nt, tn, tt };
+
+// C[M, N] = A[M, K] B[K, N], `batch` times. Leading dimensions count elements.
+struct Problem {
+  int64_t M = 0;
+  int64_t N = 0;
+  int64_t K = 0;
+  int64_t lda = 0;
+  int64_t ldb = 0;
+  int64_t batch = 1;
+  Layout layout = Layout::nn;
+  Dtype dtype = Dtype::float32;
+};
+
+enum class Backend { cpu, metal, cuda };
+
+struct DeviceTraits {
+  Backend backend = Backend::cpu;
+  std::string architecture;  // "applegpu_g17g"; empty on a CPU
+  int generation = 0;        // 13 = M1 ... 17 = M5; 0 on a CPU
+  int os = 0;                // macOS version, 100*major + minor; 0 elsewhere
+  bool blas = false;         // a BLAS was found for CPU streams
+  bool tf32 = false;         // mx.matmul multiplies float32 at TF32 precision here
+};
+
+const char* to_string(Dtype dtype);
+const char* to_string(Layout layout);
+const char* to_string(Backend backend);
+
+// "M=64 N=64 K=256 nn float32", for messages.
+std::string describe(const Problem& problem);
+
+}  // namespace mlx_gemm

@@ -1,0 +1,67 @@
+// What kernels exist: the table expanded from metal/shared/gemm_kernels.def.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/problem.h"
+
+namespace mlx_gemm {
+
+enum class Math { exact, tf32, split };
+enum class Role { ladder, automatic, by_name };
+enum class TileOrder { row_major, morton };
+
+struct KernelInfo {
+  std::string_view name;
+  std::string_view body;  // template in metal/ that the row instantiates
+
+  // Tile of a threadgroup and the SIMD groups over it; bk is 0 where one operation spans all of K.
+  int bm;
+  int bn;
+  int bk;
+  int wm;
+  int wn;
+  TileOrder order;
+
+  std::array<int, 2> threads{0, 1};     // threadgroup shape; {0, 1} stands for {32*wm*wn, 1}
+  std::array<int, 3> needs{1, 1, 1};    // M, N and K must be multiples of these
+  std::array<int, 2> read_tile{1, 1};   // output block whose device reads are shared
+  int threadgroup_bytes = 0;
+  int min_generation = 13;              // Apple GPU generation, 13 = M1
+  int min_os = 1400;                    // macOS version, 100*major + minor
+  Dtype in = Dtype::float32;
+  Dtype accumulate = Dtype::float32;
+  Dtype out = Dtype::float32;
+  Math math = Math::exact;
+  std::string_view layouts = "nn";      // comma-separated
+  bool deterministic = true;
+  Role role = Role::ladder;
+  std::string_view summary;
+
+  constexpr int simdgroups() const { return wm * wn; }
+  constexpr int threadgroup_threads() const { return 32 * wm * wn; }
+  // First part of the body's name: naive, tiled, coarse, simdgroup or tensorops.
+  constexpr std::string_view family() const { return body.substr(0, body.find('_')); }
+  constexpr bool tensorops() const { return family() == "tensorops"; }
+};
+
+std::span<const KernelInfo> kernels();
+
+// nullptr when there is no such kernel.
+const KernelInfo* find_kernel(std::string_view name);
+
+// The registered names closest to `name`, best first, for "did you mean" messages.
+std::vector<std::string> nearest_kernels(std::string_view name, int count = 3);
+
+// Device bytes that the kernel asks for if nothing is cached: every element of A and B once per read_tile that uses it.
+int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem);
+
+const char* to_string(Math math);
+const char* to_string(Role role);
+const char* to_string(TileOrder order);
+
+}  // namespace mlx_gemm

@@ -1,0 +1,44 @@
+// Which kernel may run a problem, and which one does. Pure C++, testable on any machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/problem.h"
+#include "csrc/registry.h"
+
+namespace mlx_gemm {
+
+// The only statement of legality: nothing when `kernel` can run `problem` on `device`, else the rule that it breaks.
+std::optional<std::string> unsupported(const KernelInfo& kernel, const Problem& problem, const DeviceTraits& device);
+
+enum class Route {
+  kernel,   // a kernel of the registry
+  blas,     // OpenBLAS on a CPU stream
+  mlx,      // lowered to mx.matmul
+};
+
+struct Rejection {
+  std::string candidate;
+  std::string reason;
+};
+
+// What will run, and why. `copies` counts operands that must be copied before the kernel can address them.
+struct Plan {
+  Route route = Route::mlx;
+  const KernelInfo* kernel = nullptr;
+  std::string reason;
+  std::vector<Rejection> rejected;
+  int copies = 0;
+};
+
+// What the caller asked for: a kernel by name, or nullptr for the policy.
+Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo* forced = nullptr);
+
+// True where float32 at "highest" must not be lowered to mx.matmul because mx.matmul would multiply at TF32 there.
+bool lowering_loses_precision(Dtype dtype, const DeviceTraits& device);
+
+const char* to_string(Route route);
+
+}  // namespace mlx_gemm

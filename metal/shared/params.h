@@ -1,0 +1,26 @@
+// Host/kernel interface: structs passed by value to a kernel and the slots they are bound to.
+// Compiles as Metal and as C++20, with the same layout on both sides.
+#pragma once
+
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#else
+#include <cstdint>
+#endif
+
+// Buffer slots of every GEMM kernel.
+enum GemmBuffer { kBufferA = 0, kBufferB = 1, kBufferC = 2, kBufferParams = 3 };
+
+// C[M, N] = A[M, K] B[K, N]; leading dimensions are row strides in elements.
+struct GemmParams {
+  int32_t M;
+  int32_t N;
+  int32_t K;
+  int32_t lda;
+  int32_t ldb;
+  int32_t ldc;
+};
+
+static_assert(sizeof(GemmParams) == 24, "GemmParams has the same size on both sides");
+static_assert(__builtin_offsetof(GemmParams, lda) == 12, "GemmParams has the same layout on both sides");
+static_assert(__builtin_offsetof(GemmParams, ldc) == 20, "GemmParams has the same layout on both sides");
