@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "csrc/problem.h"
+#include "metal/shared/params.h"
 
 namespace mlx_gemm {
 
 enum class Math { exact, tf32, split };
 enum class Role { ladder, automatic, by_name };
-enum class TileOrder { row_major, morton };
 
 struct KernelInfo {
   std::string_view name;
@@ -27,7 +27,7 @@ struct KernelInfo {
   int wn;
   TileOrder order;
 
-  std::array<int, 2> threads{0, 1};     // threadgroup shape; {0, 1} stands for {32*wm*wn, 1}
+  std::array<int, 2> threads{0, 1};     // threadgroup shape; a row without one gets {32*wm*wn, 1}
   std::array<int, 3> needs{1, 1, 1};    // M, N and K must be multiples of these
   std::array<int, 2> read_tile{1, 1};   // output block whose device reads are shared
   int threadgroup_bytes = 0;
@@ -49,6 +49,9 @@ struct KernelInfo {
   constexpr bool tensorops() const { return family() == "tensorops"; }
 };
 
+// Tiles that cover `length` rows or columns.
+constexpr int64_t tiles(int64_t length, int tile) { return (length + tile - 1) / tile; }
+
 std::span<const KernelInfo> kernels();
 
 // nullptr when there is no such kernel.
@@ -56,6 +59,12 @@ const KernelInfo* find_kernel(std::string_view name);
 
 // The registered names closest to `name`, best first, for "did you mean" messages.
 std::vector<std::string> nearest_kernels(std::string_view name, int count = 3);
+
+std::vector<std::string_view> layouts_of(const KernelInfo& kernel);
+
+// Elements that one operand of the kernel may span: ladder kernels index with 32-bit integers, and a slice that starts
+// 2 GiB or more into its tensor is addressed wrongly by current GPUs.
+int64_t max_extent(const KernelInfo& kernel);
 
 // Device bytes that the kernel asks for if nothing is cached: every element of A and B once per read_tile that uses it.
 int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem);

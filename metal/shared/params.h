@@ -8,6 +8,11 @@
 #include <cstdint>
 #endif
 
+namespace mlx_gemm {
+
+// How a threadgroup finds its tile: from a 2-D grid, or from a 1-D grid along the Morton curve.
+enum class TileOrder { row_major, morton };
+
 // Buffer slots of every GEMM kernel.
 enum GemmBuffer { kBufferA = 0, kBufferB = 1, kBufferC = 2, kBufferParams = 3 };
 
@@ -24,3 +29,5 @@ struct GemmParams {
 static_assert(sizeof(GemmParams) == 24, "GemmParams has the same size on both sides");
 static_assert(__builtin_offsetof(GemmParams, lda) == 12, "GemmParams has the same layout on both sides");
 static_assert(__builtin_offsetof(GemmParams, ldc) == 20, "GemmParams has the same layout on both sides");
+
+}  // namespace mlx_gemm
