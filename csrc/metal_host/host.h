@@ -23,6 +23,7 @@ struct Buffer {
   void* data = nullptr;
   size_t bytes = 0;
   bool writable = false;
+  bool constant = false;  // in the constant address space: not counted as device traffic
 };
 
 struct Constant {
@@ -77,4 +78,4 @@ struct Module {
 }  // namespace metal_host
 
 // The module linked into the caller.
-extern "C" const metal_host::Module* metal_host_module();
+extern "C" __attribute__((visibility("default"))) const metal_host::Module* metal_host_module();

@@ -1,0 +1,13 @@
+// Runs all threadgroups of a dispatch, on several OS threads.
+#pragma once
+
+#include "csrc/metal_host/host.h"
+
+namespace metal_host {
+
+Outcome run_dispatch(const Dispatch& dispatch);
+
+bool has_kernel(std::string_view name);
+bool allows_uniform(std::string_view name);
+
+}  // namespace metal_host

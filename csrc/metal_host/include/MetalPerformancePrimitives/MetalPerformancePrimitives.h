@@ -1,0 +1,147 @@
+// TensorOps of the Metal host runtime: matmul2d with tensor operands (METAL_FACTS 56-58, 91-132).
+#pragma once
+
+#include <metal_cooperative_tensor>
+
+namespace METAL_HOST_MSL::metal {
+
+template <uint N>
+struct execution_simdgroups {
+  static constexpr uint static_size = N;
+};
+using execution_simdgroup = execution_simdgroups<1>;
+
+}  // namespace METAL_HOST_MSL::metal
+
+namespace METAL_HOST_MSL::mpp::tensor_ops {
+
+struct matmul2d_descriptor {
+  enum class mode { multiply, multiply_accumulate };
+
+  int m;
+  int n;
+  int k;
+  bool transpose_left;
+  bool transpose_right;
+  bool relaxed_precision;
+  mode matmul_mode;
+
+  constexpr matmul2d_descriptor(int m, int n, int k = static_cast<int>(metal::dynamic_extent),
+                                bool transpose_left = false, bool transpose_right = false,
+                                bool relaxed_precision = false, mode matmul_mode = mode::multiply)
+      : m(m),
+        n(n),
+        k(k),
+        transpose_left(transpose_left),
+        transpose_right(transpose_right),
+        relaxed_precision(relaxed_precision),
+        matmul_mode(matmul_mode) {}
+};
+
+namespace detail {
+
+template <class T, class... Options>
+constexpr bool one_of = (std::is_same_v<T, Options> || ...);
+
+// Rows of the type table up to macOS 26.1 (METAL_FACTS 123, 124, 127), floating-point inputs.
+template <class Left, class Right, class Destination>
+constexpr bool supported_types() {
+  using std::is_same_v;
+  if (is_same_v<Left, float> || is_same_v<Right, float>) {
+    return is_same_v<Destination, float>;
+  }
+  if (is_same_v<Left, half> && is_same_v<Right, half>) {
+    return one_of<Destination, half, float>;
+  }
+  if (is_same_v<Left, bfloat> && is_same_v<Right, bfloat>) {
+    return one_of<Destination, bfloat, float>;
+  }
+  return one_of<Destination, half, bfloat, float>;
+}
+
+template <class T>
+metal_host::TensorView view(T& operand) {
+  static_assert(T::get_rank() == 2, "matmul2d takes rank-2 tensors");
+  static_assert(std::is_same_v<typename T::index_type, int>, "matmul2d takes tensors indexed by int");
+  static_assert(!std::is_const_v<typename T::element_type>, "matmul2d rejects tensors of const elements");
+  return {operand.data(), element_tag<typename T::value_type>(), {operand.get_extent(0), operand.get_extent(1)},
+          operand.get_stride(1)};
+}
+
+// Ties a destination tensor to the operation and operand types that it was made for.
+template <matmul2d_descriptor Descriptor, class Scope, class Left, class Right>
+struct destination_layout {
+  using left = Left;
+  using right = Right;
+  static constexpr uint simdgroups = Scope::static_size;
+  static constexpr uint kScramble =
+      Descriptor.relaxed_precision ? (simdgroups > 1 ? 7919 : 6277) : (simdgroups > 1 ? 5023 : 3571);  // primes
+};
+
+}  // namespace detail
+
+template <matmul2d_descriptor Descriptor, class Scope, class... Args>
+class matmul2d {
+  // METAL_FACTS 120: safe on every OS version.
+  static_assert(Descriptor.m > 0 && Descriptor.n > 0, "the tile is never dynamic");
+  static_assert(Descriptor.m % 16 == 0, "m must be a multiple of 16");
+  static_assert(Descriptor.n % 32 == 0 || (Descriptor.n % 16 == 0 && Descriptor.m % 32 == 0),
+                "n must be a multiple of 32, or of 16 with m a multiple of 32");
+  static_assert(Descriptor.k == static_cast<int>(metal::dynamic_extent) ||
+                    (Descriptor.k > 0 && Descriptor.k % 32 == 0),
+                "a static k must be a multiple of 32");
+
+ public:
+  static constexpr matmul2d_descriptor descriptor = Descriptor;
+  using scope = Scope;
+
+  template <class LeftOperand, class RightOperand, class ElementType, class CoordType = int>
+  auto get_destination_cooperative_tensor(Site site = Site::current()) const {
+    using Layout = detail::destination_layout<Descriptor, Scope, LeftOperand, RightOperand>;
+    using Tile = metal::extents<CoordType, size_t(Descriptor.n), size_t(Descriptor.m)>;
+    return metal::cooperative_tensor<ElementType, Tile, Layout>(site);
+  }
+
+  // Non-const lvalue references, as in Metal: temporaries do not bind.
+  template <class Left, class Right, class Destination>
+  void run(Left& left, Right& right, Destination& destination, Site site = Site::current()) const {
+    metal_host::MatmulCall call{};
+    call.m = Descriptor.m;
+    call.n = Descriptor.n;
+    call.k = Descriptor.k;
+    call.simdgroups = Scope::static_size;
+    call.transpose_left = Descriptor.transpose_left;
+    call.transpose_right = Descriptor.transpose_right;
+    call.relaxed = Descriptor.relaxed_precision;
+    call.accumulate = Descriptor.matmul_mode == matmul2d_descriptor::mode::multiply_accumulate;
+    call.left = detail::view(left);
+    call.right = detail::view(right);
+    set_destination<Left, Right>(call, destination);
+    metal_host::matmul2d(call, site);
+  }
+
+ private:
+  template <class Left, class Right, class E, class Extents, class Layout>
+  static void set_destination(metal_host::MatmulCall& call, metal::cooperative_tensor<E, Extents, Layout>& out) {
+    static_assert(std::is_same_v<Left, typename Layout::left> && std::is_same_v<Right, typename Layout::right>,
+                  "the operands must have the types that the destination tensor was made for");
+    check_types<Left, Right, E>();
+    call.destination = {out.data(), element_tag<E>(), {Descriptor.n, Descriptor.m}, Descriptor.n};
+    call.cooperative = true;
+  }
+
+  template <class Left, class Right, class T>
+  static void set_destination(metal_host::MatmulCall& call, T& out) {
+    check_types<Left, Right, typename T::value_type>();
+    call.destination = detail::view(out);
+  }
+
+  template <class Left, class Right, class Destination>
+  static constexpr void check_types() {
+    static_assert(
+        detail::supported_types<typename Left::value_type, typename Right::value_type, Destination>(),
+        "matmul2d does not support these element types");
+  }
+};
+
+}  // namespace METAL_HOST_MSL::mpp::tensor_ops

@@ -1,0 +1,7 @@
+#include "csrc/metal_host/micro_kernel.h"
+
+namespace metal_host {
+
+void micro_kernel_avx512(const MicroTile& tile) { multiply_panel<16, 8, 2>(tile); }
+
+}  // namespace metal_host

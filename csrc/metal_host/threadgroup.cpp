@@ -1,0 +1,407 @@
+#include "csrc/metal_host/threadgroup.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+namespace metal_host {
+
+namespace {
+
+// Fibers never move between OS threads, so this stays valid across a switch.
+thread_local Lane* running_lane __attribute__((tls_model("initial-exec"))) = nullptr;
+
+constexpr size_t kVariableAlignment = 16;
+constexpr size_t kMessageBytes = 1024;
+
+bool same_place(const Site& a, const Site& b) {
+  const bool same_file = a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
+  return same_file && a.line() == b.line() && a.column() == b.column();
+}
+
+uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9E3779B97F4A7C15ull; }
+
+void fiber_entry() {
+  begin_fiber();
+  running_lane->group->run_lane();
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+const char* to_string(Collective collective) {
+  switch (collective) {
+    case Collective::none: return "no collective";
+    case Collective::threadgroup_barrier: return "threadgroup_barrier";
+    case Collective::simdgroup_barrier: return "simdgroup_barrier";
+    case Collective::multiply_8x8: return "simdgroup_multiply";
+    case Collective::matmul2d: return "matmul2d::run";
+    case Collective::exit: return "the end of the kernel";
+  }
+  return "?";
+}
+
+Lane* current_lane() { return running_lane; }
+
+Threadgroup::Threadgroup(const Dispatch& dispatch, const KernelEntry& kernel)
+    : dispatch_(dispatch), kernel_(kernel), shuffle_(dispatch.seed.value_or(0)) {
+  const Size3 shape = dispatch.threads;
+  const uint32_t threads = shape.x * shape.y * shape.z;
+  const uint32_t width = lanes_per_simdgroup();
+  const uint32_t simdgroups = threads / kSimdWidth;
+  lanes_.resize(simdgroups * width);
+  simdgroups_.resize(simdgroups);
+  stacks_ = StackPool::acquire(lanes_.size());
+  ready_.resize(lanes_.size());
+  arena_ = std::make_unique_for_overwrite<Arena>();
+
+  barrier_.expected = lane_count();
+  for (uint32_t i = 0; i < simdgroups; ++i) {
+    simdgroups_[i].first = i * width;
+    simdgroups_[i].expected = width;
+  }
+  for (uint32_t i = 0; i < lane_count(); ++i) {
+    Lane& lane = lanes_[i];
+    const uint32_t thread = i * kSimdWidth / width;
+    lane.group = this;
+    lane.stack = (*stacks_)[i];
+    lane.ids.threadgroups = dispatch.grid;
+    lane.ids.threads = shape;
+    lane.ids.position = {thread % shape.x, thread / shape.x % shape.y, thread / shape.x / shape.y};
+    lane.ids.index = thread;
+    lane.ids.lane = i % width;
+    lane.ids.simdgroup = i / width;
+  }
+}
+
+Threadgroup::~Threadgroup() { StackPool::release(std::move(stacks_)); }
+
+void Threadgroup::start(Lane& lane, Size3 position) {
+  lane.ids.threadgroup_position = position;
+  lane.history = 0;
+  lane.tiles = 0;
+  lane.waiting = Collective::none;
+  lane.site = {};
+  lane.done = false;
+  prepare(lane.context, lane.stack, fiber_entry);
+  make_ready(uint32_t(&lane - lanes_.data()));
+}
+
+bool Threadgroup::run(Size3 position) {
+  ready_head_ = ready_count_ = 0;
+  barrier_.arrived = 0;
+  for (Rendezvous& point : simdgroups_) {
+    point.arrived = 0;
+  }
+  // All-ones bytes are NaN in every floating-point format: a read before the first write shows in the result.
+  std::memset(arena_->bytes, 0xff, arena_used_);
+  tiles_.clear();
+  live_ = lane_count();
+  for (Lane& lane : lanes_) {
+    start(lane, position);
+  }
+  enter_first();
+  counters_.threadgroups++;
+  counters_.threadgroup_bytes = std::max<uint64_t>(counters_.threadgroup_bytes, arena_used_);
+  return fault_message_.empty();
+}
+
+// ---- Scheduling ----
+
+void Threadgroup::make_ready(uint32_t lane) {
+  const uint32_t size = lane_count();
+  ready_[(ready_head_ + ready_count_) % size] = lane;
+  ready_count_++;
+}
+
+// From the scheduler into the first ready lane; returns when all lanes are done or one has failed.
+void Threadgroup::enter_first() {
+  Lane& first = lanes_[ready_[ready_head_]];
+  ready_head_ = (ready_head_ + 1) % lane_count();
+  ready_count_--;
+  running_ = running_lane = &first;
+  switch_context(scheduler_, first.context);
+  running_ = running_lane = nullptr;
+}
+
+void Threadgroup::switch_to(Lane& next) {
+  Lane& self = *running_;
+  running_ = running_lane = &next;
+  switch_context(self.context, next.context, self.done);
+}
+
+void Threadgroup::run_next() {
+  if (ready_count_ == 0) {
+    report_deadlock();
+  }
+  const uint32_t size = lane_count();
+  if (dispatch_.seed) {
+    const uint32_t pick = uint32_t(shuffle_() % ready_count_);
+    std::swap(ready_[ready_head_], ready_[(ready_head_ + pick) % size]);
+  }
+  Lane& next = lanes_[ready_[ready_head_]];
+  ready_head_ = (ready_head_ + 1) % size;
+  ready_count_--;
+  if (&next != running_) {
+    switch_to(next);
+  }
+}
+
+void Threadgroup::run_lane() {
+  kernel_.body();
+  Lane& self = *running_;
+  self.done = true;
+  self.waiting = Collective::exit;
+  live_--;
+  const Rendezvous& simdgroup = simdgroup_of(self);
+  bool all_done = true;
+  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
+    all_done = all_done && lanes_[simdgroup.first + i].done;
+  }
+  if (all_done) {
+    check_histories(simdgroup.first, simdgroup.expected, self.site);
+  }
+  if (live_ == 0) {
+    switch_context(self.context, scheduler_, true);
+  }
+  run_next();
+}
+
+// ---- Rendezvous ----
+
+bool Threadgroup::arrive(Rendezvous& point, Collective collective, uint64_t arguments, Site site) {
+  Lane& self = *running_;
+  if (point.arrived == 0) {
+    point.collective = collective;
+    point.arguments = arguments;
+    point.site = site;
+  } else if (point.collective != collective || point.arguments != arguments) {
+    fault(site, "divergence: this thread is at %s, others of its group are at %s (%s:%u)%s", to_string(collective),
+          to_string(point.collective), point.site.file_name(), point.site.line(),
+          point.collective == collective ? " with other arguments" : "");
+  }
+  self.waiting = collective;
+  self.site = site;
+  return ++point.arrived == point.expected;
+}
+
+void Threadgroup::release(Rendezvous& point) {
+  point.arrived = 0;
+  for (uint32_t i = point.first; i < point.first + point.expected; ++i) {
+    lanes_[i].waiting = Collective::none;
+    lanes_[i].history = 0;
+    if (&lanes_[i] != running_) {
+      make_ready(i);
+    }
+  }
+}
+
+void Threadgroup::check_histories(uint32_t first, uint32_t count, Site site) {
+  const uint32_t width = lanes_per_simdgroup();
+  for (uint32_t i = first; i < first + count; ++i) {
+    const Lane& leader = lanes_[i / width * width];
+    if (lanes_[i].history != leader.history || !same_place(lanes_[i].site, leader.site)) {
+      const Site& own = lanes_[i].site;
+      fault(site, "divergence: lanes 0 and %u of SIMD group %u made different SIMD-group calls (%s:%u and %s:%u)",
+            i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(), own.line());
+    }
+  }
+}
+
+void Threadgroup::report_deadlock() {
+  const Lane* blocked = nullptr;
+  const Lane* other = nullptr;
+  uint32_t at_first = 0;
+  for (const Lane& lane : lanes_) {
+    if (!blocked && !lane.done) {
+      blocked = &lane;
+    }
+    const bool together = blocked && lane.waiting == blocked->waiting && same_place(lane.site, blocked->site);
+    at_first += together;
+    if (!together && !other) {
+      other = &lane;
+    }
+  }
+  fault(blocked->site, "divergence: %u of %u threads wait at %s, others are at %s (%s:%u)", at_first, lane_count(),
+        to_string(blocked->waiting), to_string((other ? other : blocked)->waiting),
+        (other ? other : blocked)->site.file_name(), (other ? other : blocked)->site.line());
+}
+
+// ---- Memory ----
+
+void* Threadgroup::variable(const void* declaration, size_t bytes, Site site) {
+  for (const Variable& variable : variables_) {
+    if (variable.declaration == declaration) {
+      return arena_->bytes + variable.offset;
+    }
+  }
+  const size_t offset = (arena_used_ + kVariableAlignment - 1) / kVariableAlignment * kVariableAlignment;
+  if (offset + bytes > kMaxThreadgroupBytes) {
+    fault(site, "threadgroup memory: %zu bytes in use and %zu more asked for, the limit is %zu", arena_used_, bytes,
+          kMaxThreadgroupBytes);
+  }
+  variables_.push_back({declaration, offset, bytes});
+  arena_used_ = offset + bytes;
+  std::memset(arena_->bytes + offset, 0xff, bytes);
+  return arena_->bytes + offset;
+}
+
+Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
+  Lane& self = *running_;
+  const uint32_t width = lanes_per_simdgroup();
+  const bool whole = simdgroups > 1;
+  if (whole && simdgroups != simdgroups_.size()) {
+    fault(site, "execution_simdgroups<%u> in a threadgroup of %zu SIMD groups", simdgroups, simdgroups_.size());
+  }
+  const uint32_t scope = whole ? kWholeThreadgroup : self.ids.simdgroup;
+  const uint32_t threads = simdgroups * width;
+  const uint32_t thread = whole ? uint32_t(&self - lanes_.data()) : self.ids.lane;
+  const uint32_t sequence = self.tiles++;
+  note_uniform_call(bytes, site);
+  for (OpenTile& tile : tiles_) {
+    if (tile.scope == scope && tile.sequence == sequence) {
+      if (tile.bytes != bytes) {
+        fault(site, "divergence: threads of one scope made different cooperative tensors");
+      }
+      tile.users++;
+      return {tile.data.get(), thread, threads};
+    }
+  }
+  // Not initialised on a GPU; NaN makes a forgotten initialisation visible.
+  auto data = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::memset(data.get(), 0xff, bytes);
+  tiles_.push_back({scope, sequence, 1, 0, bytes, std::move(data)});
+  return {tiles_.back().data.get(), thread, threads};
+}
+
+void Threadgroup::close_tile(void* data) {
+  const auto found =
+      std::find_if(tiles_.begin(), tiles_.end(), [&](const OpenTile& tile) { return tile.data.get() == data; });
+  if (found == tiles_.end()) {
+    return;
+  }
+  const uint32_t threads = found->scope == kWholeThreadgroup ? lane_count() : lanes_per_simdgroup();
+  if (++found->closed == threads) {
+    tiles_.erase(found);
+  }
+}
+
+Location Threadgroup::locate(const void* data, size_t bytes, bool write) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  const auto inside = [&](const void* base, size_t size) {
+    const auto* first = static_cast<const std::byte*>(base);
+    return first && begin >= first && begin + bytes <= first + size;
+  };
+  for (const Buffer& buffer : dispatch_.buffers) {
+    if (inside(buffer.data, buffer.bytes)) {
+      return write && !buffer.writable ? Location::read_only : buffer.constant ? Location::uncounted : Location::device;
+    }
+  }
+  for (const Variable& variable : variables_) {
+    if (inside(arena_->bytes + variable.offset, variable.bytes)) {
+      return Location::threadgroup;
+    }
+  }
+  for (const OpenTile& tile : tiles_) {
+    if (inside(tile.data.get(), tile.bytes)) {
+      return Location::uncounted;
+    }
+  }
+  return Location::outside;
+}
+
+bool Threadgroup::may_access(const void* data, size_t bytes, bool write) const {
+  const Location location = locate(data, bytes, write);
+  return location != Location::outside && location != Location::read_only;
+}
+
+Nearest Threadgroup::nearest(const void* data) const {
+  constexpr ptrdiff_t kNear = 1 << 20;
+  const auto* at = static_cast<const std::byte*>(data);
+  for (size_t slot = 0; slot < dispatch_.buffers.size(); ++slot) {
+    const auto* base = static_cast<const std::byte*>(dispatch_.buffers[slot].data);
+    if (!base) {
+      continue;
+    }
+    const ptrdiff_t before = base - at;
+    const ptrdiff_t after = at - (base + dispatch_.buffers[slot].bytes);
+    if ((before > 0 && before < kNear) || (after >= 0 && after < kNear)) {
+      return {int(slot), before > 0 ? before : after, before > 0 ? "before" : "past the end of"};
+    }
+  }
+  return {};
+}
+
+// ---- Faults ----
+
+void Threadgroup::fail(Site site, const char* message) {
+  const Lane& self = *running_;
+  if (site.line() == 0) {
+    site = kernel_.site;  // the lane has not reached a collective yet
+  }
+  const Size3 at = self.ids.threadgroup_position;
+  char text[kMessageBytes];
+  std::snprintf(text, sizeof text, "%s:%u: %s [kernel %.*s, threadgroup (%u, %u, %u), thread %u, SIMD group %u]",
+                site.file_name(), unsigned(site.line()), message, int(dispatch_.kernel.size()), dispatch_.kernel.data(),
+                at.x, at.y, at.z, self.ids.index, self.ids.simdgroup);
+  fault_message_ = text;
+  switch_context(running_->context, scheduler_, true);
+  __builtin_unreachable();
+}
+
+void fault(Site site, const char* format, ...) {
+  char message[kMessageBytes];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  running_lane->group->fail(site, message);
+}
+
+// ---- The interface of runtime.h that needs no more than the running lane ----
+
+ThreadIds thread_ids() { return running_lane->ids; }
+
+uint32_t lane_index() { return running_lane->ids.lane; }
+
+void* bound_buffer(int slot) {
+  const Lane& self = *running_lane;
+  const bool known = slot >= 0 && slot < kBufferSlots;
+  if (!known || !self.group->dispatch().buffers[size_t(slot)].data) {
+    fault(self.site, "nothing is bound to buffer(%d)", slot);
+  }
+  return self.group->dispatch().buffers[size_t(slot)].data;
+}
+
+int64_t function_constant(int id, bool* defined) {
+  for (const Constant& constant : running_lane->group->dispatch().constants) {
+    if (constant.id == id) {
+      *defined = true;
+      return constant.value;
+    }
+  }
+  *defined = false;
+  return 0;
+}
+
+void* threadgroup_variable(const void* declaration, size_t bytes, Site site) {
+  return running_lane->group->variable(declaration, bytes, site);
+}
+
+void note_uniform_call(uint64_t arguments, Site site) {
+  Lane& self = *running_lane;
+  if (self.group->uniform()) {
+    return;
+  }
+  self.site = site;
+  self.history = mix(mix(self.history, site.line() * 1024ull + site.column()), arguments);
+}
+
+Tile open_tile(uint32_t simdgroups, size_t bytes, Site site) {
+  return running_lane->group->open_tile(simdgroups, bytes, site);
+}
+
+void close_tile(void* data) { running_lane->group->close_tile(data); }
+
+}  // namespace metal_host

@@ -1,0 +1,162 @@
+// One threadgroup in execution: its fibers, run queue, rendezvous points and memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "csrc/metal_host/fiber.h"
+#include "csrc/metal_host/host.h"
+#include "csrc/metal_host/runtime.h"
+
+namespace metal_host {
+
+constexpr uint32_t kSimdWidth = 32;
+constexpr uint32_t kMaxThreads = 1024;              // METAL_FACTS 154
+constexpr size_t kMaxThreadgroupBytes = 32 << 10;   // METAL_FACTS 154
+
+enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d, exit };
+const char* to_string(Collective collective);
+
+// What an address belongs to. Cooperative tiles and constant buffers are not counted as traffic.
+enum class Location { device, threadgroup, uncounted, read_only, outside };
+
+// The buffer slot close to a stray address, or -1.
+struct Nearest {
+  int slot = -1;
+  ptrdiff_t bytes = 0;
+  const char* where = "";
+};
+
+class Threadgroup;
+
+struct Lane {
+  Context context;
+  ThreadIds ids;
+  Threadgroup* group = nullptr;
+  Stack stack;
+  uint64_t history = 0;  // hash of the uniform calls since the lanes of the SIMD group last met
+  uint32_t tiles = 0;    // cooperative tensors opened so far
+  Collective waiting = Collective::none;
+  Site site;             // of the last collective or uniform call
+  const void* call = nullptr;  // arguments deposited at a rendezvous
+  bool done = false;
+};
+
+// The thread that is running on this OS thread, or nullptr.
+Lane* current_lane();
+
+// A point where `expected` lanes, from `first` on, must all arrive before any goes on.
+struct Rendezvous {
+  uint32_t first = 0;
+  uint32_t expected = 0;
+  uint32_t arrived = 0;
+  Collective collective = Collective::none;
+  uint64_t arguments = 0;
+  Site site;
+};
+
+class Threadgroup {
+ public:
+  Threadgroup(const Dispatch& dispatch, const KernelEntry& kernel);
+  ~Threadgroup();
+  Threadgroup(const Threadgroup&) = delete;
+  Threadgroup& operator=(const Threadgroup&) = delete;
+
+  // Runs the threadgroup at `position`. False after a fault, which fault_message() then describes.
+  bool run(Size3 position);
+
+  const std::string& fault_message() const { return fault_message_; }
+  const Counters& counters() const { return counters_; }
+  Counters& counters() { return counters_; }
+  const Dispatch& dispatch() const { return dispatch_; }
+  bool uniform() const { return kernel_.lanes == 1; }
+  uint32_t lanes_per_simdgroup() const { return kernel_.lanes; }
+  Lane& lane(uint32_t index) { return lanes_[index]; }
+  uint32_t lane_count() const { return uint32_t(lanes_.size()); }
+
+  // ---- Called by the running lane ----
+
+  // Waits until all lanes of the rendezvous are there; the last to arrive executes `complete` for all of them.
+  template <class Complete>
+  void meet(Rendezvous& point, Collective collective, uint64_t arguments, Site site, Complete complete) {
+    if (!arrive(point, collective, arguments, site)) {
+      run_next();
+      return;
+    }
+    complete();
+    release(point);
+  }
+
+  Rendezvous& whole_threadgroup() { return barrier_; }
+  Rendezvous& simdgroup_of(const Lane& lane) { return simdgroups_[lane.ids.simdgroup]; }
+  // Lanes of one SIMD group must have made the same uniform calls since they last met.
+  void check_histories(uint32_t first, uint32_t count, Site site);
+
+  void* variable(const void* declaration, size_t bytes, Site site);
+  Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
+  void close_tile(void* data);
+
+  Location locate(const void* data, size_t bytes, bool write) const;
+  // Whether a kernel may access [data, data + bytes), which must lie inside one buffer or threadgroup variable.
+  bool may_access(const void* data, size_t bytes, bool write) const;
+  Nearest nearest(const void* data) const;
+
+  [[noreturn]] void fail(Site site, const char* message);
+  // The life of a lane, from start to exit.
+  void run_lane();
+
+ private:
+  struct Arena {
+    alignas(64) std::byte bytes[kMaxThreadgroupBytes];
+  };
+  struct Variable {
+    const void* declaration;
+    size_t offset;
+    size_t bytes;
+  };
+  // Cooperative storage is found by the scope and the order of opening, the same in every thread of the scope.
+  struct OpenTile {
+    uint32_t scope;  // SIMD group, or kWholeThreadgroup
+    uint32_t sequence;
+    uint32_t users;
+    uint32_t closed;
+    size_t bytes;
+    std::unique_ptr<std::byte[]> data;
+  };
+  static constexpr uint32_t kWholeThreadgroup = ~0u;
+
+  void start(Lane& lane, Size3 position);
+  bool arrive(Rendezvous& point, Collective collective, uint64_t arguments, Site site);
+  void release(Rendezvous& point);
+  void make_ready(uint32_t lane);
+  void run_next();
+  void switch_to(Lane& next);
+  void enter_first();
+  [[noreturn]] void report_deadlock();
+
+  const Dispatch& dispatch_;
+  const KernelEntry& kernel_;
+  std::unique_ptr<StackPool> stacks_;
+  std::vector<Lane> lanes_;
+  std::vector<Rendezvous> simdgroups_;
+  Rendezvous barrier_;
+  std::vector<uint32_t> ready_;  // ring buffer of lane indices
+  uint32_t ready_head_ = 0;
+  uint32_t ready_count_ = 0;
+  std::mt19937_64 shuffle_;
+  Lane* running_ = nullptr;
+  Context scheduler_;
+  uint32_t live_ = 0;
+  std::unique_ptr<Arena> arena_;
+  size_t arena_used_ = 0;
+  std::vector<Variable> variables_;
+  std::vector<OpenTile> tiles_;
+  Counters counters_;
+  std::string fault_message_;
+};
+
+}  // namespace metal_host
