@@ -90,7 +90,7 @@ def flatten(source: Path, root: Path, compiler: str, defines: list[str]) -> str:
         command = [compiler, "-E", "-x", "c++", "-undef", "-nostdinc", f"-I{stubs}", "-I."]
         command += ["-D__METAL_VERSION__=400", "-D__HAVE_TENSOR__=1", "-D__HAVE_BFLOAT__=1"]
         command += [f"-D{define}" for define in defines]
-        command += [str(source.relative_to(root))]
+        command += [str(source.relative_to(root) if source.is_relative_to(root) else source)]
         run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if run.returncode != 0:
         raise TranslationError(run.stderr.strip())
@@ -312,19 +312,17 @@ class Translator:
             if text.startswith("template [[ host_name"):
                 raise self.fail(begin, "an instantiation must have the form decltype(f<...>) f<...>")
             return False
-        self.register(begin, match[1], match[2])
+        self.emit(self.registration(begin, match[1], match[2]), begin)
         self.skip(begin + 1, end)
         return True
 
-    def register(self, at: int, name: str, function: str) -> None:
+    def registration(self, at: int, name: str, function: str) -> str:
         base = function.split("<")[0].split("::")[-1].strip()
         if base not in self.lane_free:
             raise self.fail(at, f"{base} is not a kernel of this file")
         uniform = self.lane_free[base] and not self.uses_lanes
         self.count += 1
-        self.emit(
-            f"METAL_HOST_REGISTER_{'UNIFORM' if uniform else 'LANES'}(registration_{self.count}, {name}, {function})", at
-        )
+        return f"METAL_HOST_REGISTER_{'UNIFORM' if uniform else 'LANES'}(registration_{self.count}, {name}, {function})"
 
     def function_constant(self, begin: int, end: int) -> bool:
         """constant T name [[function_constant(id)]];"""
@@ -353,9 +351,7 @@ class Translator:
             self.copy(begin, shape.body[0])
         self.body(shape.body[0], shape.body[1])
         if is_kernel and self.word(begin) != "template":
-            self.out.append(" ")
-            self.register(shape.body[1], f'"{name}"', name)
-            self.out.append("\n")
+            self.out.append(" " + self.registration(begin, f'"{name}"', name))
 
     def kernel_header(self, begin: int, end: int) -> None:
         for index in range(begin, end):
@@ -422,7 +418,12 @@ class Translator:
         self.copy(copied, end)
 
     def threadgroup_variable(self, begin: int, end: int, dimensions: int) -> None:
-        if "," in self.words(begin, dimensions) or "=" in self.words(begin, end):
+        depth = 0
+        several = False
+        for word in self.words(begin, end):
+            depth += (word == "<") - (word == ">")
+            several = several or (word == "," and depth == 0)
+        if several or "=" in self.words(begin, end):
             raise self.fail(begin, "declare one threadgroup variable at a time, without an initialiser")
         name = self.word(dimensions - 1)
         element = " ".join(w for w in self.words(begin + 1, dimensions - 1))
@@ -439,8 +440,11 @@ class Translator:
 
 def translate(source: Path, root: Path, compiler: str, defines: list[str]) -> str:
     includes = "".join(f"#include <{header}>\n" for header in METAL_HEADERS)
-    body = Translator(flatten(source, root, compiler, defines)).translate()
-    return f"{includes}#include <metal_host/bind.h>\n\nnamespace METAL_HOST_MSL {{\n{body}\n}}\n"
+    translator = Translator(flatten(source, root, compiler, defines))
+    body = f"namespace METAL_HOST_MSL {{\n{translator.translate()}\n}}\n"
+    if translator.uses_lanes:
+        body = f"#if METAL_HOST_LANES == 32\n{body}#endif\n"
+    return f"{includes}#include <metal_host/bind.h>\n\n{body}"
 
 
 def main() -> int:

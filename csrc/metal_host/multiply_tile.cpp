@@ -22,12 +22,17 @@ struct Isa {
   MicroKernel multiply;
 };
 
+// Test builds lower this to run the micro-kernels of lesser CPUs: 2 AVX-512, 1 AVX2, 0 portable.
+#ifndef METAL_HOST_MAX_ISA
+#define METAL_HOST_MAX_ISA 2
+#endif
+
 Isa detect_isa() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) {
+  if (METAL_HOST_MAX_ISA >= 2 && __builtin_cpu_supports("avx512f")) {
     return {"AVX-512", micro_kernel_avx512};
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (METAL_HOST_MAX_ISA >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     return {"AVX2", micro_kernel_avx2};
   }
 #endif

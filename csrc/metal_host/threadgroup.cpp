@@ -37,7 +37,6 @@ const char* to_string(Collective collective) {
     case Collective::simdgroup_barrier: return "simdgroup_barrier";
     case Collective::multiply_8x8: return "simdgroup_multiply";
     case Collective::matmul2d: return "matmul2d::run";
-    case Collective::exit: return "the end of the kernel";
   }
   return "?";
 }
@@ -152,7 +151,7 @@ void Threadgroup::run_lane() {
   kernel_.body();
   Lane& self = *running_;
   self.done = true;
-  self.waiting = Collective::exit;
+  self.waiting = Collective::none;
   live_--;
   const Rendezvous& simdgroup = simdgroup_of(self);
   bool all_done = true;
@@ -223,9 +222,15 @@ void Threadgroup::report_deadlock() {
       other = &lane;
     }
   }
+  if (!other) {
+    other = blocked;
+  }
+  if (other->done) {
+    fault(blocked->site, "divergence: %u of %u threads wait at %s, others have left the kernel", at_first, lane_count(),
+          to_string(blocked->waiting));
+  }
   fault(blocked->site, "divergence: %u of %u threads wait at %s, others are at %s (%s:%u)", at_first, lane_count(),
-        to_string(blocked->waiting), to_string((other ? other : blocked)->waiting),
-        (other ? other : blocked)->site.file_name(), (other ? other : blocked)->site.line());
+        to_string(blocked->waiting), to_string(other->waiting), other->site.file_name(), other->site.line());
 }
 
 // ---- Memory ----
@@ -319,6 +324,7 @@ bool Threadgroup::may_access(const void* data, size_t bytes, bool write) const {
 Nearest Threadgroup::nearest(const void* data) const {
   constexpr ptrdiff_t kNear = 1 << 20;
   const auto* at = static_cast<const std::byte*>(data);
+  Nearest best{-1, kNear, ""};
   for (size_t slot = 0; slot < dispatch_.buffers.size(); ++slot) {
     const auto* base = static_cast<const std::byte*>(dispatch_.buffers[slot].data);
     if (!base) {
@@ -326,11 +332,14 @@ Nearest Threadgroup::nearest(const void* data) const {
     }
     const ptrdiff_t before = base - at;
     const ptrdiff_t after = at - (base + dispatch_.buffers[slot].bytes);
-    if ((before > 0 && before < kNear) || (after >= 0 && after < kNear)) {
-      return {int(slot), before > 0 ? before : after, before > 0 ? "before" : "past the end of"};
+    if (before > 0 && before < best.bytes) {
+      best = {int(slot), before, "before"};
+    }
+    if (after >= 0 && after < best.bytes) {
+      best = {int(slot), after, "past the end of"};
     }
   }
-  return {};
+  return best;
 }
 
 // ---- Faults ----

@@ -18,7 +18,7 @@ constexpr uint32_t kSimdWidth = 32;
 constexpr uint32_t kMaxThreads = 1024;              // METAL_FACTS 154
 constexpr size_t kMaxThreadgroupBytes = 32 << 10;   // METAL_FACTS 154
 
-enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d, exit };
+enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d };
 const char* to_string(Collective collective);
 
 // What an address belongs to. Cooperative tiles and constant buffers are not counted as traffic.

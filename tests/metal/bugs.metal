@@ -1,0 +1,271 @@
+// Seeded bugs: each bug_* breaks one rule that the host runtime must catch, and its fixed_* twin must pass.
+// One threadgroup of 128 threads; A, B and C hold 128 x 128 floats unless the test says otherwise.
+#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+#include <metal_simdgroup_matrix>
+#include <metal_stdlib>
+#include <metal_tensor>
+
+using namespace metal;
+using namespace mpp::tensor_ops;
+
+using Matrix = tensor<device float, dextents<int, 2>, tensor_inline>;
+
+// ---- Divergence ----
+
+kernel void bug_barrier_in_half_the_threads(device float* C [[buffer(2)]],
+                                            uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[128];
+  shared[thread_index] = 1.0f;
+  if (thread_index < 64) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  C[thread_index] = shared[thread_index];
+}
+
+kernel void fixed_barrier_in_half_the_threads(device float* C [[buffer(2)]],
+                                              uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[128];
+  shared[thread_index] = 1.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  C[thread_index] = shared[127 - thread_index];
+}
+
+kernel void bug_two_barriers_in_one_simdgroup(device float* C [[buffer(2)]],
+                                              uint thread_index [[thread_index_in_threadgroup]]) {
+  if (thread_index % 2 == 0) {
+    threadgroup_barrier(mem_flags::mem_none);
+  } else {
+    threadgroup_barrier(mem_flags::mem_none);
+  }
+  C[thread_index] = 1.0f;
+}
+
+// Different SIMD groups may reach a barrier at different places.
+kernel void fixed_two_barriers_in_one_simdgroup(device float* C [[buffer(2)]],
+                                                uint thread_index [[thread_index_in_threadgroup]],
+                                                uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  if (simdgroup % 2 == 0) {
+    threadgroup_barrier(mem_flags::mem_none);
+  } else {
+    threadgroup_barrier(mem_flags::mem_none);
+  }
+  C[thread_index] = 1.0f;
+}
+
+kernel void bug_early_exit(device float* C [[buffer(2)]], uint thread_index [[thread_index_in_threadgroup]]) {
+  if (thread_index == 100) {
+    return;
+  }
+  threadgroup_barrier(mem_flags::mem_none);
+  C[thread_index] = 1.0f;
+}
+
+kernel void fixed_early_exit(device float* C [[buffer(2)]], uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup_barrier(mem_flags::mem_none);
+  if (thread_index == 100) {
+    return;
+  }
+  C[thread_index] = 1.0f;
+}
+
+kernel void bug_multiply_in_half_the_lanes(device float* A [[buffer(0)]], device float* C [[buffer(2)]],
+                                           uint lane [[thread_index_in_simdgroup]]) {
+  simdgroup_float8x8 a;
+  simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  simdgroup_load(a, A, 8);
+  if (lane < 16) {
+    simdgroup_multiply_accumulate(c, a, a, c);
+  }
+  simdgroup_store(c, C, 8);
+}
+
+kernel void fixed_multiply_in_half_the_lanes(device float* A [[buffer(0)]], device float* C [[buffer(2)]]) {
+  simdgroup_float8x8 a;
+  simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  simdgroup_load(a, A, 8);
+  simdgroup_multiply_accumulate(c, a, a, c);
+  simdgroup_store(c, C, 8);
+}
+
+kernel void bug_load_without_one_lane(device float* A [[buffer(0)]], device float* C [[buffer(2)]],
+                                      uint lane [[thread_index_in_simdgroup]]) {
+  simdgroup_float8x8 a = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  if (lane != 7) {
+    simdgroup_load(a, A, 8);
+  }
+  threadgroup_barrier(mem_flags::mem_none);
+  simdgroup_store(a, C, 8);
+}
+
+kernel void bug_load_from_two_addresses(device float* A [[buffer(0)]], device float* C [[buffer(2)]],
+                                        uint lane [[thread_index_in_simdgroup]]) {
+  simdgroup_float8x8 a;
+  simdgroup_load(a, A + (lane < 16 ? 0 : 8), 8);
+  simdgroup_store(a, C, 8);
+}
+
+kernel void bug_run_in_one_simdgroup(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                     device float* C [[buffer(2)]],
+                                     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  Matrix a(A, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  if (simdgroup == 0) {
+    op.run(a, b, c);
+  }
+}
+
+kernel void bug_run_on_two_tiles(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                 device float* C [[buffer(2)]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  Matrix a(A + (simdgroup == 3 ? 32 : 0), dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
+kernel void bug_scope_of_two_simdgroups(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                        device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<2>> op;
+  op.run(a, b, c);
+}
+
+kernel void fixed_scope_of_two_simdgroups(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                          device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
+// ---- Tensors ----
+
+kernel void bug_static_slice_outside(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                     device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(48, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  auto a_slice = a.slice<32, 32>(32, 0);
+  op.run(a_slice, b, c);
+}
+
+kernel void fixed_static_slice_outside(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                       device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(64, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  auto a_slice = a.slice<32, 32>(32, 0);
+  op.run(a_slice, b, c);
+}
+
+kernel void bug_static_k_past_the_end(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                      device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(20, 32));
+  Matrix b(B, dextents<int, 2>(32, 20));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
+kernel void fixed_static_k_past_the_end(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                        device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(20, 32));
+  Matrix b(B, dextents<int, 2>(32, 20));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, static_cast<int>(dynamic_extent));
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
+kernel void bug_tile_outside_its_buffer(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                                        device float* C [[buffer(2)]]) {
+  Matrix a(A + 128 * 128 - 32 * 32 + 1, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
+kernel void bug_slice_two_gibibytes_in(device float* A [[buffer(0)]], device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(32, 1 << 24), array<int, 2>{1, 64});
+  auto far = a.slice(0, 1 << 23);
+  C[0] = float(far.get_extent(0));
+}
+
+// Slots past the capacity belong to nobody; the result must still not depend on it.
+kernel void bug_slot_past_the_capacity(device float* C [[buffer(2)]]) {
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32, false, false, false,
+                                                  matmul2d_descriptor::mode::multiply_accumulate);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  auto acc = op.get_destination_cooperative_tensor<Matrix, Matrix, float>();
+  for (ushort i = 0; i <= acc.get_capacity(); ++i) {
+    acc[i] = 0.0f;
+  }
+  Matrix c(C, dextents<int, 2>(32, 32));
+  acc.store(c);
+}
+
+// ---- Memory ----
+
+kernel void bug_threadgroup_memory_over_the_limit(device float* C [[buffer(2)]],
+                                                  uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float first[8000];
+  threadgroup float second[193];
+  first[thread_index] = 1.0f;
+  second[thread_index] = 1.0f;
+  C[thread_index] = first[thread_index] + second[thread_index];
+}
+
+kernel void fixed_threadgroup_memory_over_the_limit(device float* C [[buffer(2)]],
+                                                    uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float first[8000];
+  threadgroup float second[192];
+  first[thread_index] = 1.0f;
+  second[thread_index] = 1.0f;
+  C[thread_index] = first[thread_index] + second[thread_index];
+}
+
+kernel void bug_unbound_buffer(device float* C [[buffer(7)]]) { C[0] = 1.0f; }
+
+kernel void bug_read_past_the_end(device const float* A [[buffer(0)]], device float* C [[buffer(2)]],
+                                  uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = A[128 * 128 - 127 + thread_index];
+}
+
+kernel void fixed_read_past_the_end(device const float* A [[buffer(0)]], device float* C [[buffer(2)]],
+                                    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = A[128 * 128 - 128 + thread_index];
+}
+
+kernel void bug_write_before_the_start(device float* C [[buffer(2)]],
+                                       uint thread_index [[thread_index_in_threadgroup]]) {
+  C[int(thread_index) - 1] = 1.0f;
+}
+
+kernel void bug_write_to_a_read_only_buffer(device float* A [[buffer(0)]],
+                                            uint thread_index [[thread_index_in_threadgroup]]) {
+  A[thread_index] = 1.0f;
+}
+
+kernel void bug_threadgroup_read_past_the_end(device float* C [[buffer(2)]],
+                                              uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[128];
+  shared[thread_index] = 1.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  C[thread_index] = shared[thread_index + 1];
+}

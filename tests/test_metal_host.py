@@ -1,0 +1,329 @@
+"""The host runtime itself: what it computes beyond the ladder, and the faults that it must report."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools.host_module import Build, CompileError, Constant, HostFault, HostModule, Writable, build
+
+SOURCES = Path(__file__).parent / "metal"
+NAN = np.float32("nan")
+DTYPES = {"float": np.float32, "half": np.float16}
+
+
+@pytest.fixture(scope="session")
+def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("host_modules")
+
+
+@pytest.fixture(scope="session")
+def plain(build_folder: Path) -> HostModule:
+    return build([SOURCES / f"{name}.metal" for name in ("bugs", "simdgroup_matrix", "matmul2d")], build_folder)
+
+
+@pytest.fixture(scope="session")
+def checked(build_folder: Path) -> HostModule:
+    return build([SOURCES / "bugs.metal"], build_folder, Build(checked=True))
+
+
+def lines_of(kernel: str, text: str) -> set[int]:
+    """Lines with `text` inside a kernel of bugs.metal."""
+    lines = (SOURCES / "bugs.metal").read_text().split("\n")
+    start = next(i for i, line in enumerate(lines) if f" {kernel}(" in line)
+    end = next(i for i, line in enumerate(lines) if i > start and line == "}")
+    return {i + 1 for i in range(start, end) if text in lines[i]}
+
+
+def run_bug(module: HostModule, kernel: str, mode: str = "lanes") -> np.ndarray:
+    a, b = np.ones((128, 128), np.float32), np.ones((128, 128), np.float32)
+    c = np.full((128, 128), NAN)
+    module.run(kernel, (1, 1, 1), (128, 1, 1), {0: a, 1: b, 2: Writable(c)}, mode=mode, workers=1)
+    return c
+
+
+# Kernel, what the message says, and the source line that it must name.
+FAULTS = [
+    ("bug_barrier_in_half_the_threads", "64 of 128 threads wait at threadgroup_barrier", "threadgroup_barrier"),
+    ("bug_two_barriers_in_one_simdgroup", "different SIMD-group calls", "threadgroup_barrier"),
+    ("bug_early_exit", "others have left the kernel", "threadgroup_barrier"),
+    ("bug_multiply_in_half_the_lanes", "wait at simdgroup_multiply", "simdgroup_multiply_accumulate"),
+    ("bug_load_without_one_lane", "different SIMD-group calls", "threadgroup_barrier"),
+    ("bug_load_from_two_addresses", "different SIMD-group calls", "simdgroup_store"),
+    ("bug_run_in_one_simdgroup", "wait at matmul2d::run", "op.run"),
+    ("bug_run_on_two_tiles", "with other arguments", "op.run"),
+    ("bug_scope_of_two_simdgroups", "execution_simdgroups<2> in a threadgroup of 4", "op.run"),
+    ("bug_static_slice_outside", r"static slice \[32, 64\) of dimension 0, which has extent 48", "a.slice<32, 32>"),
+    ("bug_static_k_past_the_end", "static k=32, but the operands extend to 20", "op.run"),
+    ("bug_tile_outside_its_buffer", "outside every bound buffer", "op.run"),
+    ("bug_slice_two_gibibytes_in", "2 GiB or more", "a.slice"),
+    ("bug_slot_past_the_capacity", "slot 8 of 8", "get_destination_cooperative_tensor"),
+    ("bug_threadgroup_memory_over_the_limit", "the limit is 32768", "second[193]"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "message", "place"), FAULTS, ids=[f[0] for f in FAULTS])
+def test_fault_names_the_rule_and_the_line(plain: HostModule, kernel: str, message: str, place: str) -> None:
+    with pytest.raises(HostFault, match=message) as caught:
+        run_bug(plain, kernel)
+    named = re.match(r"tests/metal/bugs.metal:(\d+): ", str(caught.value))
+    assert named and int(named[1]) in lines_of(kernel, place), str(caught.value)
+    assert f"[kernel {kernel}, threadgroup (0, 0, 0)" in str(caught.value)
+
+
+CHECKED_FAULTS = [
+    ("bug_read_past_the_end", r"read of 4 bytes out of bounds, 0 bytes past the end of buffer\(0\)"),
+    ("bug_write_before_the_start", r"write of 4 bytes out of bounds, 4 bytes before buffer\(2\)"),
+    ("bug_write_to_a_read_only_buffer", "write of 4 bytes to a read-only buffer"),
+    ("bug_threadgroup_read_past_the_end", "read of 4 bytes out"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "message"), CHECKED_FAULTS, ids=[f[0] for f in CHECKED_FAULTS])
+def test_checked_fault(checked: HostModule, kernel: str, message: str) -> None:
+    with pytest.raises(HostFault, match=message):
+        run_bug(checked, kernel)
+
+
+def test_every_bug_is_tested() -> None:
+    kernels = re.findall(r"kernel void (bug_\w+)\(", (SOURCES / "bugs.metal").read_text())
+    tested = [f[0] for f in FAULTS] + [f[0] for f in CHECKED_FAULTS] + ["bug_unbound_buffer"]
+    assert sorted(kernels) == sorted(tested)
+
+
+def test_unbound_buffer(plain: HostModule) -> None:
+    with pytest.raises(HostFault, match=r"nothing is bound to buffer\(7\)"):
+        run_bug(plain, "bug_unbound_buffer")
+
+
+@pytest.mark.parametrize("kernel", re.findall(r"kernel void (fixed_\w+)\(", (SOURCES / "bugs.metal").read_text()))
+def test_fixed_twin_passes(plain: HostModule, checked: HostModule, kernel: str) -> None:
+    expected = run_bug(plain, kernel)
+    np.testing.assert_array_equal(run_bug(checked, kernel), expected)
+    assert np.isfinite(expected.ravel()[0])
+
+
+def test_runtime_stays_usable_after_a_fault(plain: HostModule) -> None:
+    for _ in range(50):
+        with pytest.raises(HostFault):
+            run_bug(plain, "bug_early_exit")
+    assert run_bug(plain, "fixed_early_exit").ravel()[0] == 1.0
+
+
+def test_dispatch_limits(plain: HostModule) -> None:
+    c = np.zeros(128, np.float32)
+    for threads, message in (((48, 1, 1), "multiple of 32"), ((1056, 1, 1), "32 to 1024")):
+        with pytest.raises(HostFault, match=message):
+            plain.run("fixed_early_exit", (1, 1, 1), threads, {2: Writable(c)})
+    with pytest.raises(HostFault, match="0 threadgroups"):
+        plain.run("fixed_early_exit", (0, 1, 1), (32, 1, 1), {2: Writable(c)})
+    with pytest.raises(HostFault, match="not in this build"):
+        plain.run("no_such_kernel", (1, 1, 1), (32, 1, 1), {2: Writable(c)})
+    with pytest.raises(HostFault, match="one fiber cannot stand for a SIMD group"):
+        plain.run("fixed_early_exit", (1, 1, 1), (128, 1, 1), {2: Writable(c)}, mode="uniform")
+
+
+def test_uniform_mode_is_for_kernels_without_a_lane(plain: HostModule) -> None:
+    assert plain.allows_uniform("fixed_scope_of_two_simdgroups")
+    assert not plain.allows_uniform("fixed_early_exit")
+
+
+# ---- simdgroup_matrix ----
+
+
+def run_fragment(module: HostModule, kernel: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str) -> None:
+    module.run(kernel, (1, 1, 1), (32, 1, 1), {0: a, 1: b, 2: Writable(c)}, mode=mode)
+
+
+# simdgroup_matrix.metal reads lanes in one kernel, so the file as a whole has no uniform build.
+@pytest.mark.parametrize("mode", ["lanes"])
+def test_simdgroup_matrix(plain: HostModule, mode: str) -> None:
+    rng = np.random.default_rng(1)
+    a = rng.integers(-8, 8, (20, 20)).astype(np.float32)
+    square = rng.integers(-8, 8, (8, 8)).astype(np.float32)
+    c = np.full((8, 8), NAN)
+    run_fragment(plain, "diagonal", a, a, c, mode)
+    np.testing.assert_array_equal(c, 3 * np.eye(8, dtype=np.float32))
+    run_fragment(plain, "transposed_copy", a, a, c, mode)
+    np.testing.assert_array_equal(c, a[2:10, 3:11].T)
+    wide = np.full((9, 24), NAN)
+    run_fragment(plain, "store_transposed", square, square, wide, mode)
+    np.testing.assert_array_equal(wide[1:9, 8:16], square.T)
+    assert np.isnan(wide).sum() == wide.size - 64
+    other = rng.integers(-8, 8, (8, 8)).astype(np.float32)
+    run_fragment(plain, "product", square, other, c, mode)
+    np.testing.assert_array_equal(c, square @ other)
+
+
+def test_lane_layout_is_the_real_one(plain: HostModule) -> None:
+    a = np.arange(64, dtype=np.float32).reshape(8, 8)
+    c = np.full((8, 8), NAN)
+    run_fragment(plain, "lane_layout", a, a, c, "lanes")
+    np.testing.assert_array_equal(c, a)
+
+
+def to_bfloat(x: np.ndarray) -> np.ndarray:
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bfloat(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat"])
+def test_half_types_multiply_into_float(plain: HostModule, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-8, 8, (8, 8)).astype(np.float32) for _ in range(2))
+    stored = [x.astype(np.float16) if dtype == "half" else to_bfloat(x) for x in (a, b)]
+    c = np.full((8, 8), NAN)
+    run_fragment(plain, f"mixed_product_{dtype}", stored[0], stored[1], c, "lanes")
+    np.testing.assert_array_equal(c, a @ b + 1)
+
+
+# ---- matmul2d ----
+
+SHAPES = [(64, 32, 64), (64, 32, 5), (1, 1, 1), (63, 31, 33), (17, 5, 300)]
+
+
+def run_matmul2d(module: HostModule, kernel: str, a: np.ndarray, b: np.ndarray, out: np.ndarray, mode: str) -> None:
+    (m, k), n = a.shape, b.shape[1]
+    ta, tb = kernel.endswith(("_tn", "_tt")), kernel.endswith(("_nt", "_tt"))
+    a = np.ascontiguousarray(a.T if ta else a)
+    b = np.ascontiguousarray(b.T if tb else b)
+    shape = np.array([m, n, k], np.int32)
+    threads = (32, 1, 1) if kernel.endswith("_tile") else (128, 1, 1)
+    module.run(kernel, (1, 1, 1), threads, {0: a, 1: b, 2: Writable(out), 3: Constant(shape)}, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["lanes", "uniform"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt", "tile"])
+@pytest.mark.parametrize("types", ["float", "half", "half_float", "bfloat", "bfloat_float", "float_half"])
+def test_matmul2d_types_and_layouts(plain: HostModule, types: str, layout: str, mode: str) -> None:
+    rng = np.random.default_rng(3)
+    left, right = (types.split("_") * 2)[:2] if types == "float_half" else (types.split("_")[0],) * 2
+    out = "float" if "_" in types else types
+    stored = {"float": lambda x: x, "half": lambda x: x.astype(np.float16), "bfloat": to_bfloat}
+    for m, n, k in SHAPES:
+        # Integers this small are exact in every type, sums included.
+        a = rng.integers(-2, 3, (m, k)).astype(np.float32)
+        b = rng.integers(-1, 2, (k, n)).astype(np.float32)
+        c = np.full((m, n), 0x7FFF, np.uint16) if out == "bfloat" else np.full((m, n), NAN, DTYPES[out])
+        run_matmul2d(plain, f"{types}_{layout}", stored[left](a), stored[right](b), c, mode)
+        got = from_bfloat(c) if out == "bfloat" else c.astype(np.float32)
+        expected = (a @ b) * (2 if layout == "tile" else 1)
+        if out != "float":
+            # Sums over 256 are not exact in bfloat: one rounding per run.
+            expected = stored[out](expected)
+            expected = from_bfloat(expected) if out == "bfloat" else expected.astype(np.float32)
+        np.testing.assert_array_equal(got, expected, err_msg=f"{types}_{layout} {mode} {m}x{n}x{k}")
+
+
+def test_relaxed_precision_truncates_to_11_bits(plain: HostModule) -> None:
+    rng = np.random.default_rng(4)
+    a = rng.standard_normal((64, 64)).astype(np.float32)
+    b = np.eye(64, 32, dtype=np.float32)
+    c = np.full((64, 32), NAN)
+    run_matmul2d(plain, "float_relaxed", a, b, c, "auto")
+    np.testing.assert_array_equal(c, (a.view(np.uint32) & 0xFFFFE000).view(np.float32)[:, :32])
+    run_matmul2d(plain, "float_nn", a, b, c, "auto")
+    np.testing.assert_array_equal(c, a[:, :32])
+
+
+@pytest.mark.parametrize("mode", ["lanes", "uniform"])
+def test_cooperative_coordinates_cover_the_tile_once(plain: HostModule, mode: str) -> None:
+    out = np.full((48, 32), NAN)
+    plain.run("coordinates", (1, 1, 1), (128, 1, 1), {2: Writable(out)}, mode=mode)
+    np.testing.assert_array_equal(out, np.arange(48 * 32, dtype=np.float32).reshape(48, 32))
+
+
+@pytest.mark.parametrize("isa", [0, 1])
+def test_micro_kernels_and_fibers_of_lesser_machines(build_folder: Path, isa: int) -> None:
+    flags = (f"-DMETAL_HOST_MAX_ISA={isa}", *(["-DMETAL_HOST_UCONTEXT"] if isa == 0 else []))
+    module = build([SOURCES / "matmul2d.metal"], build_folder, Build(flags=flags))
+    for mode in ("lanes", "uniform"):
+        test_matmul2d_types_and_layouts(module, "float", "nn", mode)
+        test_matmul2d_types_and_layouts(module, "half_float", "tile", mode)
+        test_matmul2d_types_and_layouts(module, "bfloat", "tt", mode)
+
+
+# ---- Sources that must not compile ----
+
+PREAMBLE = """#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+#include <metal_stdlib>
+#include <metal_tensor>
+using namespace metal;
+using namespace mpp::tensor_ops;
+using Matrix = tensor<device float, dextents<int, 2>, tensor_inline>;
+"""
+OPERANDS = "device float* A [[buffer(0)]], device float* C [[buffer(2)]]"
+TENSORS = """Matrix a(A, dextents<int, 2>(32, 32)); Matrix b(A, dextents<int, 2>(32, 32));
+Matrix c(C, dextents<int, 2>(32, 32));"""
+
+REJECTED = {
+    "a parameter without an attribute": ("kernel void k(device float* A) { A[0] = 0; }", "has no attribute"),
+    "an unknown attribute": (
+        "kernel void k(device float* A [[buffer(0)]], uint x [[dispatch_threads_per_threadgroup]]) { A[0] = x; }",
+        "unknown kernel parameter attribute",
+    ),
+    "two threadgroup variables at once": (
+        "kernel void k(device float* A [[buffer(0)]]) { threadgroup float x[4], y[4]; A[0] = x[0] + y[0]; }",
+        "one threadgroup variable at a time",
+    ),
+    "an instantiation of no kernel": (
+        'template <typename T> void f(T x) {}\ntemplate [[host_name("f")]] [[kernel]] decltype(f<int>) f<int>;',
+        "is not a kernel",
+    ),
+    "a write to constant memory": ("kernel void k(constant float* A [[buffer(0)]]) { A[0] = 1; }", "read-only"),
+    "float to bfloat without a cast": ("kernel void k(device bfloat* A [[buffer(0)]]) { A[0] = 1.0f; }", "error"),
+    "a const operand": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} tensor<device const float, dextents<int, 2>, tensor_inline> x(A, "
+        "dextents<int, 2>(32, 32)); constexpr auto d = matmul2d_descriptor(32, 32, 32); "
+        "matmul2d<d, execution_simdgroups<4>> op; op.run(x, b, c); }",
+        "rejects tensors of const elements",
+    ),
+    "a temporary operand": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} constexpr auto d = matmul2d_descriptor(32, 32, 32); "
+        "matmul2d<d, execution_simdgroups<4>> op; op.run(a.slice(0, 0), b, c); }",
+        "cannot bind",
+    ),
+    "unsigned extents": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} tensor<device float, dextents<uint, 2>, tensor_inline> x(A, "
+        "dextents<uint, 2>(32, 32)); constexpr auto d = matmul2d_descriptor(32, 32, 32); "
+        "matmul2d<d, execution_simdgroups<4>> op; op.run(x, b, c); }",
+        "indexed by int",
+    ),
+    "an illegal tile": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} constexpr auto d = matmul2d_descriptor(8, 32, 32); "
+        "matmul2d<d, execution_simdgroups<4>> op; op.run(a, b, c); }",
+        "m must be a multiple of 16",
+    ),
+    "a static k of 16": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} constexpr auto d = matmul2d_descriptor(32, 32, 16); "
+        "matmul2d<d, execution_simdgroups<4>> op; op.run(a, b, c); }",
+        "static k must be a multiple of 32",
+    ),
+    "a copy of a cooperative tensor": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} constexpr auto d = matmul2d_descriptor(32, 32, 32); "
+        "matmul2d<d, execution_simdgroups<4>> op; "
+        "auto x = op.get_destination_cooperative_tensor<Matrix, Matrix, float>(); auto y = x; y.store(c); }",
+        "deleted",
+    ),
+    "get_mask": (
+        f"kernel void k({OPERANDS}) {{ {TENSORS} constexpr auto d = matmul2d_descriptor(32, 32, 32); "
+        "matmul2d<d, execution_simdgroups<4>> op; "
+        "auto x = op.get_destination_cooperative_tensor<Matrix, Matrix, float>(); C[0] = x.get_mask(0); }",
+        "no member named",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_rejected_source(name: str, tmp_path: Path, build_folder: Path) -> None:
+    source, message = REJECTED[name]
+    path = tmp_path / "rejected.metal"
+    path.write_text(PREAMBLE + source + "\n")
+    with pytest.raises(CompileError, match=message):
+        build([path], build_folder)
