@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.host_module import Build, CompileError, Constant, HostFault, HostModule, Writable, build
+from host_module import Build, CompileError, Constant, HostFault, HostModule, Writable, build
 
 SOURCES = Path(__file__).parent / "metal"
 NAN = np.float32("nan")
@@ -37,11 +37,11 @@ def lines_of(kernel: str, text: str) -> set[int]:
     return {i + 1 for i in range(start, end) if text in lines[i]}
 
 
-def run_bug(module: HostModule, kernel: str, mode: str = "lanes") -> np.ndarray:
+def run_bug(module: HostModule, kernel: str, groups: int = 1) -> tuple[np.ndarray, list[str]]:
     a, b = np.ones((128, 128), np.float32), np.ones((128, 128), np.float32)
     c = np.full((128, 128), NAN)
-    module.run(kernel, (1, 1, 1), (128, 1, 1), {0: a, 1: b, 2: Writable(c)}, mode=mode, workers=1)
-    return c
+    counters = module.run(kernel, (groups, 1, 1), (128, 1, 1), {0: a, 1: b, 2: Writable(c)}, mode="lanes")
+    return c, counters.warnings
 
 
 # Kernel, what the message says, and the source line that it must name.
@@ -59,7 +59,9 @@ FAULTS = [
     ("bug_static_k_past_the_end", "static k=32, but the operands extend to 20", "op.run"),
     ("bug_tile_outside_its_buffer", "outside every bound buffer", "op.run"),
     ("bug_slice_two_gibibytes_in", "2 GiB or more", "a.slice"),
-    ("bug_slot_past_the_capacity", "slot 8 of 8", "get_destination_cooperative_tensor"),
+    ("bug_no_is_valid_element", "holds no element .* ask is_valid_element", "get_destination_cooperative_tensor"),
+    ("bug_cooperative_tensor_not_initialised", r"accumulates .* element \(0, 0\) nobody has written", "op.run"),
+    ("bug_store_of_an_unwritten_tensor", "cooperative tensor is used that nobody has written", "acc.store"),
     ("bug_threadgroup_memory_over_the_limit", "the limit is 32768", "second[193]"),
 ]
 
@@ -73,18 +75,43 @@ def test_fault_names_the_rule_and_the_line(plain: HostModule, kernel: str, messa
     assert f"[kernel {kernel}, threadgroup (0, 0, 0)" in str(caught.value)
 
 
+# What only the checked build sees.
 CHECKED_FAULTS = [
-    ("bug_read_past_the_end", r"read of 4 bytes out of bounds, 0 bytes past the end of buffer\(0\)"),
-    ("bug_write_before_the_start", r"write of 4 bytes out of bounds, 4 bytes before buffer\(2\)"),
-    ("bug_write_to_a_read_only_buffer", "write of 4 bytes to a read-only buffer"),
-    ("bug_threadgroup_read_past_the_end", "read of 4 bytes out"),
+    ("bug_read_past_the_end", r"read of 4 bytes out of bounds, 0 bytes past the end of buffer\(0\)", "= A["),
+    ("bug_write_before_the_start", r"write of 4 bytes out of bounds, 4 bytes before buffer\(2\)", "C[int"),
+    ("bug_write_to_a_read_only_buffer", "write of 4 bytes to a read-only buffer", "A[thread_index]"),
+    ("bug_threadgroup_read_past_the_end", "read of 4 bytes of threadgroup memory outside every variable", "C["),
+    (
+        "bug_threadgroup_write_past_the_end",
+        "write of 4 bytes of threadgroup memory outside every variable",
+        "shared[thread_index] =",
+    ),
+    ("bug_threadgroup_memory_not_written", "read of threadgroup memory that nobody has written", "C[thread_index]"),
+    ("bug_padding_of_one_operand", "read of threadgroup memory that nobody has written", "sum +="),
+    # The first thread to run meets memory that the others have yet to write.
+    ("bug_missing_barrier", "threadgroup memory that nobody has written", "C[thread_index]"),
+    ("bug_mem_none_where_memory_is_shared", "race on threadgroup memory: read by thread", "C[thread_index]"),
+    ("bug_second_barrier_missing", "race on threadgroup memory: ", "sum += shared"),
+    ("bug_simdgroup_barrier_across_simdgroups", "threadgroup memory that nobody has written", "C[thread_index]"),
+    ("bug_two_threads_write_one_element", "race on device memory: write by thread 1, written by thread 0", "C["),
+    ("bug_read_of_another_threads_output", "race on device memory: read by thread", "C[128 + thread_index]"),
+    ("bug_refill_before_run_is_done", "race on threadgroup memory: write by thread", "shared[thread_index] = 0"),
+    ("bug_two_threadgroups_write_one_element", "race on device memory: write by this threadgroup, written by", "C["),
 ]
 
 
-@pytest.mark.parametrize(("kernel", "message"), CHECKED_FAULTS, ids=[f[0] for f in CHECKED_FAULTS])
-def test_checked_fault(checked: HostModule, kernel: str, message: str) -> None:
-    with pytest.raises(HostFault, match=message):
-        run_bug(checked, kernel)
+@pytest.mark.parametrize(("kernel", "message", "place"), CHECKED_FAULTS, ids=[f[0] for f in CHECKED_FAULTS])
+def test_checked_fault(checked: HostModule, kernel: str, message: str, place: str) -> None:
+    with pytest.raises(HostFault, match=message) as caught:
+        run_bug(checked, kernel, groups=2 if "threadgroups" in kernel else 1)
+    named = re.match(r"tests/metal/bugs.metal:(\d+): ", str(caught.value))
+    assert named and int(named[1]) in lines_of(kernel, place), str(caught.value)
+
+
+def test_mem_none_before_a_write_is_a_warning(checked: HostModule) -> None:
+    _, warnings = run_bug(checked, "warned_second_barrier_without_memory")
+    assert len(warnings) == 1
+    assert "only a mem_none barrier" in warnings[0]
 
 
 def test_every_bug_is_tested() -> None:
@@ -100,16 +127,18 @@ def test_unbound_buffer(plain: HostModule) -> None:
 
 @pytest.mark.parametrize("kernel", re.findall(r"kernel void (fixed_\w+)\(", (SOURCES / "bugs.metal").read_text()))
 def test_fixed_twin_passes(plain: HostModule, checked: HostModule, kernel: str) -> None:
-    expected = run_bug(plain, kernel)
-    np.testing.assert_array_equal(run_bug(checked, kernel), expected)
+    expected, _ = run_bug(plain, kernel)
+    found, warnings = run_bug(checked, kernel)
+    np.testing.assert_array_equal(found, expected)
     assert np.isfinite(expected.ravel()[0])
+    assert not warnings
 
 
 def test_runtime_stays_usable_after_a_fault(plain: HostModule) -> None:
     for _ in range(50):
         with pytest.raises(HostFault):
             run_bug(plain, "bug_early_exit")
-    assert run_bug(plain, "fixed_early_exit").ravel()[0] == 1.0
+    assert run_bug(plain, "fixed_early_exit")[0].ravel()[0] == 1.0
 
 
 def test_dispatch_limits(plain: HostModule) -> None:

@@ -92,7 +92,14 @@ class _Dispatch(ctypes.Structure):
     ]
 
 
+class _Text(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("capacity", ctypes.c_int32)]
+
+
 class Counters(ctypes.Structure):
+    """What a dispatch did; traffic is counted by checked modules only."""
+
+    warnings: list[str]
     _fields_ = [
         (name, ctypes.c_uint64)
         for name in (
@@ -128,7 +135,7 @@ class HostModule:
         workers: int = 0,
     ) -> Counters:
         bound = (_Buffer * max(1, len(buffers)))()
-        for entry, (slot, buffer) in zip(bound, buffers.items()):
+        for entry, (slot, buffer) in zip(bound, buffers.items(), strict=False):
             array = buffer if isinstance(buffer, np.ndarray) else buffer.array
             if not array.flags.c_contiguous:
                 raise ValueError(f"buffer {slot} is not contiguous")
@@ -140,9 +147,11 @@ class HostModule:
             seed is not None, seed or 0,
         )  # fmt: skip
         counters = Counters()
-        message = ctypes.create_string_buffer(2048)
-        if self._library.metal_host_dispatch(ctypes.byref(dispatch), ctypes.byref(counters), message, 2047):
-            raise HostFault(message.value.decode())
+        text = ctypes.create_string_buffer(4096)
+        room = _Text(ctypes.cast(text, ctypes.c_void_p), len(text) - 1)
+        if self._library.metal_host_dispatch(ctypes.byref(dispatch), ctypes.byref(counters), room):
+            raise HostFault(text.value.decode())
+        counters.warnings = text.value.decode().splitlines()
         return counters
 
 
@@ -187,7 +196,7 @@ def translate(source: Path, target: Path, build: Build) -> None:
 def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostModule:
     """Compiles `sources` for both lane modes and links them with the runtime. Raises CompileError."""
     folder.mkdir(parents=True, exist_ok=True)
-    instrument = ["-fsanitize=thread", "-fno-tree-vectorize"] if how.checked else []
+    instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
     objects = _runtime_objects(how, folder)
     for source in sources:
         key = _fingerprint(how, source.resolve(), *_headers())
@@ -200,4 +209,6 @@ def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostMo
             objects.append(target)
     library = folder / f"module-{_fingerprint(*objects)}.so"
     _run([how.compiler, "-shared", *how.flags, *map(str, objects), "-pthread", "-o", str(library)])
+    if how.checked:
+        _run([sys.executable, str(ROOT / "tools" / "source_lines.py"), str(library)])
     return HostModule(library)

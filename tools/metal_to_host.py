@@ -158,9 +158,8 @@ class Translator:
                 word = "]"
             if word in BRACKETS:
                 open_brackets.append(BRACKETS[word])
-            elif word in CLOSING:
-                if word != open_brackets.pop():
-                    raise self.fail(index, f"unexpected '{word}'")
+            elif word in CLOSING and word != open_brackets.pop():
+                raise self.fail(index, f"unexpected '{word}'")
             index += 1
         return index
 
@@ -327,9 +326,7 @@ class Translator:
     def function_constant(self, begin: int, end: int) -> bool:
         """constant T name [[function_constant(id)]];"""
         text = " ".join(self.words(begin, end))
-        match = re.fullmatch(
-            r"constant (?:const )?([\w: ]+?) (\w+) \[\[ function_constant \( (\w+) \) \]\] ;", text
-        )
+        match = re.fullmatch(r"constant (?:const )?([\w: ]+?) (\w+) \[\[ function_constant \( (\w+) \) \]\] ;", text)
         if not match:
             return False
         self.emit(f"static const FunctionConstant<{match[1]}> {match[2]}{{{match[3]}}};", begin)

@@ -1,13 +1,13 @@
 #include "csrc/metal_host/c_api.h"
 
 #include <cstring>
+#include <string>
 
 #include "csrc/metal_host/host.h"
 
 static_assert(sizeof(MetalHostCounters) == sizeof(metal_host::Counters), "the counters have the same fields");
 
-int32_t metal_host_dispatch(const MetalHostDispatch* request, MetalHostCounters* counters, char* message,
-                            int32_t message_bytes) {
+int32_t metal_host_dispatch(const MetalHostDispatch* request, MetalHostCounters* counters, MetalHostText text) {
   metal_host::Dispatch dispatch;
   dispatch.kernel = request->kernel;
   dispatch.grid = {request->grid[0], request->grid[1], request->grid[2]};
@@ -26,8 +26,12 @@ int32_t metal_host_dispatch(const MetalHostDispatch* request, MetalHostCounters*
   }
   const metal_host::Outcome outcome = metal_host_module()->run(dispatch);
   std::memcpy(counters, &outcome.counters, sizeof *counters);
-  std::strncpy(message, outcome.fault.c_str(), size_t(message_bytes));
-  return int32_t(outcome.fault.size());
+  std::string lines;
+  for (const std::string& warning : outcome.warnings) {
+    lines += (lines.empty() ? "" : "\n") + warning;
+  }
+  std::strncpy(text.data, (outcome.fault.empty() ? lines : outcome.fault).c_str(), size_t(text.capacity));
+  return !outcome.fault.empty();
 }
 
 int32_t metal_host_allows_uniform(const char* kernel) { return metal_host_module()->allows_uniform(kernel); }

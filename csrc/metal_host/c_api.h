@@ -45,9 +45,15 @@ struct MetalHostCounters {
   uint64_t threadgroup_write_bytes;
 };
 
-// Returns the length of the fault message, 0 when the dispatch finished; the message is cut to `message_bytes`.
+struct MetalHostText {
+  char* data;
+  int32_t capacity;
+};
+
+// Returns 1 when the dispatch faulted, 0 when it finished. `text` gets the fault, or the warnings, one per line, cut to
+// its capacity.
 METAL_HOST_EXPORT int32_t metal_host_dispatch(const struct MetalHostDispatch* dispatch,
-                                              struct MetalHostCounters* counters, char* message, int32_t message_bytes);
+                                              struct MetalHostCounters* counters, struct MetalHostText text);
 
 METAL_HOST_EXPORT int32_t metal_host_allows_uniform(const char* kernel);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "csrc/metal_host/checker.h"
 #include "csrc/metal_host/half.h"
 #include "csrc/metal_host/multiply_tile.h"
 #include "csrc/metal_host/threadgroup.h"
@@ -12,24 +13,33 @@ namespace {
 
 constexpr int kFragment = 8;  // rows and columns of a simdgroup_matrix
 
-// The lane's two elements are (row, col) and (row, col + 1): METAL_FACTS 45.
+// The lane's two elements are (row, col) and (row, col + 1): the layout of M1 to M5, which shipping kernels rely on.
 int fragment_row(int lane) { return ((lane / 4) & 4) + (lane / 2) % 4; }
 int fragment_col(int lane) { return ((lane / 4) & 2) * 2 + lane % 2 * 2; }
 
 float load(const void* data, int index, Element element) {
   switch (element) {
-    case Element::float32: return static_cast<const float*>(data)[index];
-    case Element::float16: return float_from_half_bits(static_cast<const uint16_t*>(data)[index]);
-    case Element::bfloat16: return float_from_bfloat_bits(static_cast<const uint16_t*>(data)[index]);
+    case Element::float32:
+      return static_cast<const float*>(data)[index];
+    case Element::float16:
+      return float_from_half_bits(static_cast<const uint16_t*>(data)[index]);
+    case Element::bfloat16:
+      return float_from_bfloat_bits(static_cast<const uint16_t*>(data)[index]);
   }
   return 0.0f;
 }
 
 void store(void* data, int index, Element element, float value) {
   switch (element) {
-    case Element::float32: static_cast<float*>(data)[index] = value; break;
-    case Element::float16: static_cast<uint16_t*>(data)[index] = half_bits(value); break;
-    case Element::bfloat16: static_cast<uint16_t*>(data)[index] = bfloat_bits(value); break;
+    case Element::float32:
+      static_cast<float*>(data)[index] = value;
+      break;
+    case Element::float16:
+      static_cast<uint16_t*>(data)[index] = half_bits(value);
+      break;
+    case Element::bfloat16:
+      static_cast<uint16_t*>(data)[index] = bfloat_bits(value);
+      break;
   }
 }
 
@@ -96,6 +106,22 @@ void check_bounds(const Threadgroup& group, const TensorView& view, int64_t cols
   }
 }
 
+// Accumulating into a cooperative tensor reads all of it.
+void check_initialised(const MatmulCall& call, Site site) {
+  if (!call.cooperative || !call.accumulate) {
+    return;
+  }
+  const size_t bytes = element_bytes(call.destination.element);
+  const auto* tile = static_cast<const std::byte*>(call.destination.data);
+  const int elements = call.m * call.n;
+  for (int i = 0; i < elements; ++i) {
+    if (is_unwritten(tile + size_t(i) * bytes, bytes)) {
+      fault(site, "matmul2d accumulates into a cooperative tensor whose element (%d, %d) nobody has written",
+            i / call.n, i % call.n);
+    }
+  }
+}
+
 // Extents of the product after clipping to the operands.
 TileProduct clip(const Threadgroup& group, const MatmulCall& call, Site site) {
   const int left_k = call.left.extent[call.transpose_left ? 1 : 0];
@@ -104,8 +130,8 @@ TileProduct clip(const Threadgroup& group, const MatmulCall& call, Site site) {
   const int right_n = call.right.extent[call.transpose_right ? 1 : 0];
   const TensorView& out = call.destination;
   if (call.k >= 0 && (left_k < call.k || right_k < call.k)) {
-    fault(site, "matmul2d with static k=%d, but the operands extend to %d (left) and %d (right) along K", call.k, left_k,
-          right_k);
+    fault(site, "matmul2d with static k=%d, but the operands extend to %d (left) and %d (right) along K", call.k,
+          left_k, right_k);
   }
   if (call.k < 0 && left_k != right_k) {
     fault(site, "matmul2d operands disagree along K: %d (left) and %d (right)", left_k, right_k);
@@ -142,6 +168,9 @@ void threadgroup_barrier(uint32_t flags, Site site) {
   group.meet(group.whole_threadgroup(), Collective::threadgroup_barrier, flags, site, [&] {
     group.check_histories(0, group.lane_count(), site);
     group.counters().barriers++;
+    if (Checker* checker = group.checker()) {
+      checker->barrier(flags);
+    }
   });
 }
 
@@ -149,8 +178,12 @@ void simdgroup_barrier(uint32_t flags, Site site) {
   Lane& self = *current_lane();
   Threadgroup& group = *self.group;
   Rendezvous& point = group.simdgroup_of(self);
-  group.meet(point, Collective::simdgroup_barrier, flags, site,
-             [&] { group.check_histories(point.first, point.expected, site); });
+  group.meet(point, Collective::simdgroup_barrier, flags, site, [&] {
+    group.check_histories(point.first, point.expected, site);
+    if (Checker* checker = group.checker()) {
+      checker->simdgroup_barrier(self.ids.simdgroup, flags);
+    }
+  });
 }
 
 void multiply_8x8(const Multiply8x8& call, Site site) {
@@ -176,7 +209,16 @@ void matmul2d(const MatmulCall& call, Site site) {
   const uint64_t arguments = hash(hash(hash(0, call.left), call.right), call.destination);
   group.meet(point, Collective::matmul2d, arguments, site, [&] {
     group.check_histories(point.first, point.expected, site);
-    multiply_tile(clip(group, call, site));
+    check_initialised(call, site);
+    const TileProduct product = clip(group, call, site);
+    if (Checker* checker = group.checker()) {
+      checker->begin_collective(point);
+      multiply_tile(product,
+                    [&](const void* data, size_t bytes, bool write) { checker->access(data, bytes, write, nullptr); });
+      checker->end_collective();
+    } else {
+      multiply_tile(product, nullptr);
+    }
     group.counters().multiplies++;
   });
 }

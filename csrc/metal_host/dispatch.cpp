@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
 
+#include "csrc/metal_host/checker.h"
 #include "csrc/metal_host/kernel_table.h"
 #include "csrc/metal_host/threadgroup.h"
 
@@ -69,10 +70,11 @@ void add(Counters& total, const Counters& part) {
 
 class Execution {
  public:
-  Execution(const Dispatch& dispatch, const KernelEntry& kernel)
-      : dispatch_(dispatch),
-        kernel_(kernel),
-        count_(uint64_t(dispatch.grid.x) * dispatch.grid.y * dispatch.grid.z) {
+  Execution(const Dispatch& dispatch, const KernelEntry& kernel, bool checked)
+      : dispatch_(dispatch), kernel_(kernel), count_(uint64_t(dispatch.grid.x) * dispatch.grid.y * dispatch.grid.z) {
+    if (checked) {
+      shadow_ = std::make_unique<DeviceShadow>(dispatch);
+    }
     if (dispatch.seed) {
       order_ = shuffled_order(count_, *dispatch.seed);
     }
@@ -103,6 +105,11 @@ class Execution {
   void work() {
     try {
       Threadgroup group(dispatch_, kernel_);
+      std::unique_ptr<Checker> checker;
+      if (shadow_) {
+        checker = std::make_unique<Checker>(group, *shadow_);
+        group.set_checker(checker.get());
+      }
       bool alive = true;
       while (alive && !stop_) {
         const uint64_t index = next_++;
@@ -111,16 +118,17 @@ class Execution {
         }
         alive = group.run(position(index));
       }
-      finish(group.counters(), group.fault_message());
+      finish(group.counters(), group.fault_message(), group.warnings());
     } catch (const std::exception& error) {
-      finish({}, std::string("the host runtime failed: ") + error.what());
+      finish({}, std::string("the host runtime failed: ") + error.what(), {});
     }
   }
 
   // The first fault wins; it also stops the other workers before their next threadgroup.
-  void finish(const Counters& counters, const std::string& fault) {
+  void finish(const Counters& counters, const std::string& fault, const std::set<std::string>& warnings) {
     std::lock_guard lock(mutex_);
     add(outcome_.counters, counters);
+    outcome_.warnings.insert(warnings.begin(), warnings.end());
     if (!fault.empty()) {
       stop_ = true;
       if (outcome_.fault.empty()) {
@@ -132,6 +140,7 @@ class Execution {
   const Dispatch& dispatch_;
   const KernelEntry& kernel_;
   uint64_t count_;
+  std::unique_ptr<DeviceShadow> shadow_;
   std::vector<uint32_t> order_;
   std::atomic<uint64_t> next_{0};
   std::atomic<bool> stop_{false};
@@ -140,7 +149,7 @@ class Execution {
 };
 
 Outcome refused(const Dispatch& dispatch, const std::string& reason) {
-  return {{}, "kernel " + std::string(dispatch.kernel) + ": " + reason};
+  return {{}, {}, "kernel " + std::string(dispatch.kernel) + ": " + reason};
 }
 
 }  // namespace
@@ -149,7 +158,7 @@ bool has_kernel(std::string_view name) { return find_kernel(name, kSimdWidth) !=
 
 bool allows_uniform(std::string_view name) { return find_kernel(name, 1) != nullptr; }
 
-Outcome run_dispatch(const Dispatch& dispatch) {
+Outcome run_dispatch(const Dispatch& dispatch, bool checked) {
   if (!has_kernel(dispatch.kernel)) {
     return refused(dispatch, "not in this build of the host runtime");
   }
@@ -165,7 +174,7 @@ Outcome run_dispatch(const Dispatch& dispatch) {
     return refused(dispatch, "asks for a thread's own index, so one fiber cannot stand for a SIMD group");
   }
   const bool uniform = dispatch.mode != Mode::lanes && allows_uniform(dispatch.kernel);
-  return Execution(dispatch, *find_kernel(dispatch.kernel, uniform ? 1 : kSimdWidth)).run();
+  return Execution(dispatch, *find_kernel(dispatch.kernel, uniform ? 1 : kSimdWidth), checked).run();
 }
 
 }  // namespace metal_host

@@ -5,7 +5,8 @@
 
 namespace metal_host {
 
-Outcome run_dispatch(const Dispatch& dispatch);
+// `checked`: the kernels are instrumented, and every access is watched.
+Outcome run_dispatch(const Dispatch& dispatch, bool checked);
 
 bool has_kernel(std::string_view name);
 bool allows_uniform(std::string_view name);

@@ -45,7 +45,8 @@ std::vector<std::unique_ptr<StackPool>>& idle_pools() {
 
 StackPool::StackPool(size_t count) : count_(count) {
   const size_t stride = kStackBytes + page_bytes();
-  void* memory = mmap(nullptr, stride * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, stride * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     throw std::bad_alloc();
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,9 +52,9 @@ struct Dispatch {
 
 struct Counters {
   uint64_t threadgroups = 0;
-  uint64_t barriers = 0;            // threadgroup barriers, once per threadgroup
-  uint64_t multiplies = 0;          // simdgroup_multiply* and matmul2d::run calls
-  uint64_t threadgroup_bytes = 0;   // largest threadgroup memory of any threadgroup
+  uint64_t barriers = 0;           // threadgroup barriers, once per threadgroup
+  uint64_t multiplies = 0;         // simdgroup_multiply* and matmul2d::run calls
+  uint64_t threadgroup_bytes = 0;  // largest threadgroup memory of any threadgroup
   // Counted by the checked module only.
   uint64_t device_read_bytes = 0;
   uint64_t device_write_bytes = 0;
@@ -63,7 +64,8 @@ struct Counters {
 
 struct Outcome {
   Counters counters;
-  std::string fault;  // empty when every threadgroup finished
+  std::set<std::string> warnings;  // of the checked module: legal on paper or in practice, but not both
+  std::string fault;               // empty when every threadgroup finished
 };
 
 // Kernels and runtime come in two builds: the plain one inside the extension, and the checked one, a shared object

@@ -15,8 +15,6 @@ namespace {
 // One step along K: its packed right panel (256 x 32 floats) stays in the first-level cache.
 constexpr int kStepK = 256;
 
-AccessObserver access_observer = nullptr;
-
 struct Isa {
   const char* name;
   MicroKernel multiply;
@@ -44,7 +42,8 @@ const Isa& isa() {
   return detected;
 }
 
-// A matrix operand with its element type erased by the reader: element (row, col) is data[row * row_stride + col * col_stride].
+// A matrix operand with its element type erased by the reader: element (row, col) is data[row * row_stride + col *
+// col_stride].
 struct Source {
   const void* data;
   Element element;
@@ -72,8 +71,8 @@ float to_float(BfloatBits value) { return float_from_bfloat_bits(value.bits); }
 float truncate(float value) { return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffffe000u); }
 
 // Reports the elements [rows] x [cols] as the contiguous runs that they are in memory.
-void observe(const Source& source, int rows, int cols) {
-  if (!access_observer) {
+void observe(const AccessObserver& observer, const Source& source, int rows, int cols) {
+  if (!observer) {
     return;
   }
   const bool row_major = source.col_stride == 1;
@@ -81,8 +80,8 @@ void observe(const Source& source, int rows, int cols) {
   const size_t run_bytes = size_t(row_major ? cols : rows) * element_bytes(source.element);
   const long stride = row_major ? source.row_stride : source.col_stride;
   for (int i = 0; i < runs; ++i) {
-    access_observer(static_cast<const std::byte*>(source.data) + size_t(i * stride) * element_bytes(source.element),
-                    run_bytes, false);
+    observer(static_cast<const std::byte*>(source.data) + size_t(i * stride) * element_bytes(source.element), run_bytes,
+             false);
   }
 }
 
@@ -113,9 +112,15 @@ void pack(const Source& source, int rows, int cols, int width, float* packed) {
 // Rows of `width` floats, the last columns zero.
 void pack_any(const Source& source, int rows, int cols, int width, float* packed) {
   switch (source.element) {
-    case Element::float32: pack<float>(source, rows, cols, width, packed); break;
-    case Element::float16: pack<HalfBits>(source, rows, cols, width, packed); break;
-    case Element::bfloat16: pack<BfloatBits>(source, rows, cols, width, packed); break;
+    case Element::float32:
+      pack<float>(source, rows, cols, width, packed);
+      break;
+    case Element::float16:
+      pack<HalfBits>(source, rows, cols, width, packed);
+      break;
+    case Element::bfloat16:
+      pack<BfloatBits>(source, rows, cols, width, packed);
+      break;
   }
 }
 
@@ -128,7 +133,8 @@ Source offset(Source source, int row, int col) {
 // The float tile that the product accumulates in: the destination itself, or a copy of one of another type or width.
 class Accumulator {
  public:
-  explicit Accumulator(const TileProduct& product) : product_(product), out_(product.call.destination) {
+  Accumulator(const TileProduct& product, const AccessObserver& observer)
+      : product_(product), observer_(observer), out_(product.call.destination) {
     const bool whole_panels = product.cols % kPanelColumns == 0;
     in_place_ = out_.element == Element::float32 && whole_panels;
     ld_ = in_place_ ? out_.stride : (product.cols + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
@@ -172,22 +178,29 @@ class Accumulator {
     for (int col = 0; col < product_.cols; ++col) {
       const long at = row * out_.stride + col;
       switch (out_.element) {
-        case Element::float32: static_cast<float*>(out_.data)[at] = from[col]; break;
-        case Element::float16: static_cast<uint16_t*>(out_.data)[at] = half_bits(from[col]); break;
-        case Element::bfloat16: static_cast<uint16_t*>(out_.data)[at] = bfloat_bits(from[col]); break;
+        case Element::float32:
+          static_cast<float*>(out_.data)[at] = from[col];
+          break;
+        case Element::float16:
+          static_cast<uint16_t*>(out_.data)[at] = half_bits(from[col]);
+          break;
+        case Element::bfloat16:
+          static_cast<uint16_t*>(out_.data)[at] = bfloat_bits(from[col]);
+          break;
       }
     }
   }
 
   void observe_row(int row, bool write) const {
-    if (access_observer && !product_.call.cooperative) {
+    if (observer_ && !product_.call.cooperative) {
       const size_t bytes = element_bytes(out_.element);
-      access_observer(static_cast<const std::byte*>(out_.data) + size_t(row * out_.stride) * bytes,
-                      size_t(product_.cols) * bytes, write);
+      observer_(static_cast<const std::byte*>(out_.data) + size_t(row * out_.stride) * bytes,
+                size_t(product_.cols) * bytes, write);
     }
   }
 
   const TileProduct& product_;
+  const AccessObserver& observer_;
   const TensorView& out_;
   bool in_place_;
   long ld_;
@@ -199,16 +212,14 @@ class Accumulator {
 
 const char* micro_kernel_isa() { return isa().name; }
 
-void set_access_observer(AccessObserver observer) { access_observer = observer; }
-
-void multiply_tile(const TileProduct& product) {
+void multiply_tile(const TileProduct& product, const AccessObserver& observer) {
   const MatmulCall& call = product.call;
   const Source left = source_of(call.left, call.transpose_left, call.relaxed);
   const Source right = source_of(call.right, call.transpose_right, call.relaxed);
-  observe(left, product.m, product.k);
-  observe(right, product.k, product.n);
+  observe(observer, left, product.m, product.k);
+  observe(observer, right, product.k, product.n);
 
-  Accumulator acc(product);
+  Accumulator acc(product, observer);
   // Plain float rows are read where they are; anything else is converted step by step.
   const bool left_in_place = left.element == Element::float32 && !left.truncate;
   thread_local std::vector<float> panel;

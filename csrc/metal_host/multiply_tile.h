@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "csrc/metal_host/runtime.h"
 
@@ -19,13 +20,12 @@ struct TileProduct {
   int cols = 0;
 };
 
-void multiply_tile(const TileProduct& product);
+// Called for every contiguous run of operand or destination memory that the product touches.
+using AccessObserver = std::function<void(const void* data, size_t bytes, bool write)>;
+
+void multiply_tile(const TileProduct& product, const AccessObserver& observer);
 
 // Name of the instruction set that the micro-kernel was chosen for.
 const char* micro_kernel_isa();
-
-// Tells the observer of the checked module, if there is one, that the product touches `count` contiguous elements.
-using AccessObserver = void (*)(const void* data, size_t bytes, bool write);
-void set_access_observer(AccessObserver observer);
 
 }  // namespace metal_host

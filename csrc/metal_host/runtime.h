@@ -35,7 +35,12 @@ void* bound_buffer(int slot);
 int64_t function_constant(int id, bool* defined);
 
 // Storage of a threadgroup variable: one object per declaration, filled with NaN when the threadgroup starts.
-void* threadgroup_variable(const void* declaration, size_t bytes, Site site);
+struct VariableDeclaration {
+  const void* key;  // the same in every thread, different for every declaration
+  size_t bytes;
+  size_t element_bytes;
+};
+void* threadgroup_variable(const VariableDeclaration& declaration, Site site);
 
 // ---- Collectives ----
 
@@ -94,6 +99,9 @@ struct Tile {
 };
 Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
 void close_tile(void* data);
+
+// Faults when [data, data + bytes) of a cooperative tensor still has its initial value.
+void check_written(const void* data, size_t bytes, Site site);
 
 // ---- Registration of translated kernels ----
 

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "csrc/metal_host/checker.h"
+
 namespace metal_host {
 
 namespace {
@@ -30,13 +32,23 @@ void fiber_entry() {
 
 }  // namespace
 
+bool is_unwritten(const void* element, size_t bytes) {
+  const auto* begin = static_cast<const unsigned char*>(element);
+  return std::all_of(begin, begin + bytes, [](unsigned char byte) { return byte == kUnwritten; });
+}
+
 const char* to_string(Collective collective) {
   switch (collective) {
-    case Collective::none: return "no collective";
-    case Collective::threadgroup_barrier: return "threadgroup_barrier";
-    case Collective::simdgroup_barrier: return "simdgroup_barrier";
-    case Collective::multiply_8x8: return "simdgroup_multiply";
-    case Collective::matmul2d: return "matmul2d::run";
+    case Collective::none:
+      return "no collective";
+    case Collective::threadgroup_barrier:
+      return "threadgroup_barrier";
+    case Collective::simdgroup_barrier:
+      return "simdgroup_barrier";
+    case Collective::multiply_8x8:
+      return "simdgroup_multiply";
+    case Collective::matmul2d:
+      return "matmul2d::run";
   }
   return "?";
 }
@@ -45,6 +57,8 @@ Lane* current_lane() { return running_lane; }
 
 Threadgroup::Threadgroup(const Dispatch& dispatch, const KernelEntry& kernel)
     : dispatch_(dispatch), kernel_(kernel), shuffle_(dispatch.seed.value_or(0)) {
+  std::copy_if(dispatch.buffers.begin(), dispatch.buffers.end(), std::back_inserter(bound_),
+               [](const Buffer& buffer) { return buffer.data != nullptr; });
   const Size3 shape = dispatch.threads;
   const uint32_t threads = shape.x * shape.y * shape.z;
   const uint32_t width = lanes_per_simdgroup();
@@ -93,12 +107,14 @@ bool Threadgroup::run(Size3 position) {
   for (Rendezvous& point : simdgroups_) {
     point.arrived = 0;
   }
-  // All-ones bytes are NaN in every floating-point format: a read before the first write shows in the result.
-  std::memset(arena_->bytes, 0xff, arena_used_);
+  std::memset(arena_->bytes, kUnwritten, arena_used_);
   tiles_.clear();
   live_ = lane_count();
   for (Lane& lane : lanes_) {
     start(lane, position);
+  }
+  if (checker_) {
+    checker_->begin_threadgroup();
   }
   enter_first();
   counters_.threadgroups++;
@@ -235,20 +251,20 @@ void Threadgroup::report_deadlock() {
 
 // ---- Memory ----
 
-void* Threadgroup::variable(const void* declaration, size_t bytes, Site site) {
+void* Threadgroup::variable(const VariableDeclaration& declaration, Site site) {
   for (const Variable& variable : variables_) {
-    if (variable.declaration == declaration) {
+    if (variable.declaration == declaration.key) {
       return arena_->bytes + variable.offset;
     }
   }
   const size_t offset = (arena_used_ + kVariableAlignment - 1) / kVariableAlignment * kVariableAlignment;
-  if (offset + bytes > kMaxThreadgroupBytes) {
-    fault(site, "threadgroup memory: %zu bytes in use and %zu more asked for, the limit is %zu", arena_used_, bytes,
-          kMaxThreadgroupBytes);
+  if (offset + declaration.bytes > kMaxThreadgroupBytes) {
+    fault(site, "threadgroup memory: %zu bytes in use and %zu more asked for, the limit is %zu", arena_used_,
+          declaration.bytes, kMaxThreadgroupBytes);
   }
-  variables_.push_back({declaration, offset, bytes});
-  arena_used_ = offset + bytes;
-  std::memset(arena_->bytes + offset, 0xff, bytes);
+  variables_.push_back({declaration.key, offset, declaration.bytes, declaration.element_bytes});
+  arena_used_ = offset + declaration.bytes;
+  std::memset(arena_->bytes + offset, kUnwritten, declaration.bytes);
   return arena_->bytes + offset;
 }
 
@@ -269,14 +285,12 @@ Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
       if (tile.bytes != bytes) {
         fault(site, "divergence: threads of one scope made different cooperative tensors");
       }
-      tile.users++;
       return {tile.data.get(), thread, threads};
     }
   }
-  // Not initialised on a GPU; NaN makes a forgotten initialisation visible.
   auto data = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::memset(data.get(), 0xff, bytes);
-  tiles_.push_back({scope, sequence, 1, 0, bytes, std::move(data)});
+  std::memset(data.get(), kUnwritten, bytes);
+  tiles_.push_back({scope, sequence, 0, bytes, std::move(data)});
   return {tiles_.back().data.get(), thread, threads};
 }
 
@@ -292,32 +306,38 @@ void Threadgroup::close_tile(void* data) {
   }
 }
 
-Location Threadgroup::locate(const void* data, size_t bytes, bool write) const {
+Located Threadgroup::locate(const void* data, size_t bytes, bool write) const {
   const auto* begin = static_cast<const std::byte*>(data);
   const auto inside = [&](const void* base, size_t size) {
     const auto* first = static_cast<const std::byte*>(base);
-    return first && begin >= first && begin + bytes <= first + size;
+    return begin >= first && begin + bytes <= first + size;
   };
-  for (const Buffer& buffer : dispatch_.buffers) {
-    if (inside(buffer.data, buffer.bytes)) {
-      return write && !buffer.writable ? Location::read_only : buffer.constant ? Location::uncounted : Location::device;
+  if (inside(arena_->bytes, sizeof arena_->bytes)) {
+    const auto offset = size_t(begin - arena_->bytes);
+    for (const Variable& variable : variables_) {
+      if (offset >= variable.offset && offset + bytes <= variable.offset + variable.bytes) {
+        return {Location::threadgroup, offset, variable.element_bytes};
+      }
     }
+    return {};
   }
-  for (const Variable& variable : variables_) {
-    if (inside(arena_->bytes + variable.offset, variable.bytes)) {
-      return Location::threadgroup;
+  for (const Buffer& buffer : bound_) {
+    if (inside(buffer.data, buffer.bytes)) {
+      return {write && !buffer.writable ? Location::read_only
+              : buffer.constant         ? Location::uncounted
+                                        : Location::device};
     }
   }
   for (const OpenTile& tile : tiles_) {
     if (inside(tile.data.get(), tile.bytes)) {
-      return Location::uncounted;
+      return {Location::uncounted};
     }
   }
-  return Location::outside;
+  return {};
 }
 
 bool Threadgroup::may_access(const void* data, size_t bytes, bool write) const {
-  const Location location = locate(data, bytes, write);
+  const Location location = locate(data, bytes, write).location;
   return location != Location::outside && location != Location::read_only;
 }
 
@@ -344,20 +364,28 @@ Nearest Threadgroup::nearest(const void* data) const {
 
 // ---- Faults ----
 
-void Threadgroup::fail(Site site, const char* message) {
-  const Lane& self = *running_;
-  if (site.line() == 0) {
-    site = kernel_.site;  // the lane has not reached a collective yet
+std::string Threadgroup::located(Place place, const char* message) const {
+  if (place.line == 0) {
+    place = {kernel_.site.file_name(), kernel_.site.line()};  // the lane has not reached a collective yet
   }
-  const Size3 at = self.ids.threadgroup_position;
-  char text[kMessageBytes];
-  std::snprintf(text, sizeof text, "%s:%u: %s [kernel %.*s, threadgroup (%u, %u, %u), thread %u, SIMD group %u]",
-                site.file_name(), unsigned(site.line()), message, int(dispatch_.kernel.size()), dispatch_.kernel.data(),
-                at.x, at.y, at.z, self.ids.index, self.ids.simdgroup);
-  fault_message_ = text;
+  return std::string(place.file) + ":" + std::to_string(place.line) + ": " + message + " [kernel " +
+         std::string(dispatch_.kernel);
+}
+
+void Threadgroup::fail(Place place, const char* message) {
+  {
+    const ThreadIds& self = running_->ids;
+    const Size3 at = self.threadgroup_position;
+    char where[96];
+    std::snprintf(where, sizeof where, ", threadgroup (%u, %u, %u), thread %u, SIMD group %u]", at.x, at.y, at.z,
+                  self.index, self.simdgroup);
+    fault_message_ = located(place, message) + where;
+  }
   switch_context(running_->context, scheduler_, true);
   __builtin_unreachable();
 }
+
+void Threadgroup::warn(Place place, const char* message) { warnings_.insert(located(place, message) + "]"); }
 
 void fault(Site site, const char* format, ...) {
   char message[kMessageBytes];
@@ -365,7 +393,7 @@ void fault(Site site, const char* format, ...) {
   va_start(arguments, format);
   std::vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  running_lane->group->fail(site, message);
+  running_lane->group->fail({site.file_name(), site.line()}, message);
 }
 
 // ---- The interface of runtime.h that needs no more than the running lane ----
@@ -394,8 +422,8 @@ int64_t function_constant(int id, bool* defined) {
   return 0;
 }
 
-void* threadgroup_variable(const void* declaration, size_t bytes, Site site) {
-  return running_lane->group->variable(declaration, bytes, site);
+void* threadgroup_variable(const VariableDeclaration& declaration, Site site) {
+  return running_lane->group->variable(declaration, site);
 }
 
 void note_uniform_call(uint64_t arguments, Site site) {
@@ -412,5 +440,11 @@ Tile open_tile(uint32_t simdgroups, size_t bytes, Site site) {
 }
 
 void close_tile(void* data) { running_lane->group->close_tile(data); }
+
+void check_written(const void* data, size_t bytes, Site site) {
+  if (is_unwritten(data, bytes)) {
+    fault(site, "an element of a cooperative tensor is used that nobody has written");
+  }
+}
 
 }  // namespace metal_host

@@ -5,24 +5,37 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "csrc/metal_host/fiber.h"
 #include "csrc/metal_host/host.h"
 #include "csrc/metal_host/runtime.h"
+#include "csrc/metal_host/source_lines.h"
 
 namespace metal_host {
 
 constexpr uint32_t kSimdWidth = 32;
-constexpr uint32_t kMaxThreads = 1024;              // METAL_FACTS 154
-constexpr size_t kMaxThreadgroupBytes = 32 << 10;   // METAL_FACTS 154
+constexpr uint32_t kMaxThreads = 1024;             // per threadgroup; Metal feature set tables
+constexpr size_t kMaxThreadgroupBytes = 32 << 10;  // likewise
+
+// Memory that a GPU leaves uninitialised is filled with this byte. Repeated, it is a NaN in every floating-point format
+// that no arithmetic produces.
+constexpr int kUnwritten = 0xff;
+bool is_unwritten(const void* element, size_t bytes);
 
 enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d };
 const char* to_string(Collective collective);
 
 // What an address belongs to. Cooperative tiles and constant buffers are not counted as traffic.
 enum class Location { device, threadgroup, uncounted, read_only, outside };
+
+struct Located {
+  Location location = Location::outside;
+  size_t offset = 0;         // in threadgroup memory
+  size_t element_bytes = 0;  // of the threadgroup variable
+};
 
 // The buffer slot close to a stray address, or -1.
 struct Nearest {
@@ -31,6 +44,7 @@ struct Nearest {
   const char* where = "";
 };
 
+class Checker;
 class Threadgroup;
 
 struct Lane {
@@ -41,7 +55,7 @@ struct Lane {
   uint64_t history = 0;  // hash of the uniform calls since the lanes of the SIMD group last met
   uint32_t tiles = 0;    // cooperative tensors opened so far
   Collective waiting = Collective::none;
-  Site site;             // of the last collective or uniform call
+  Site site;                   // of the last collective or uniform call
   const void* call = nullptr;  // arguments deposited at a rendezvous
   bool done = false;
 };
@@ -70,6 +84,11 @@ class Threadgroup {
   bool run(Size3 position);
 
   const std::string& fault_message() const { return fault_message_; }
+  const std::set<std::string>& warnings() const { return warnings_; }
+  Size3 position() const { return lanes_[0].ids.threadgroup_position; }
+  // Watches the accesses of a checked dispatch, else nullptr.
+  Checker* checker() const { return checker_; }
+  void set_checker(Checker* checker) { checker_ = checker; }
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }
   const Dispatch& dispatch() const { return dispatch_; }
@@ -96,16 +115,18 @@ class Threadgroup {
   // Lanes of one SIMD group must have made the same uniform calls since they last met.
   void check_histories(uint32_t first, uint32_t count, Site site);
 
-  void* variable(const void* declaration, size_t bytes, Site site);
+  void* variable(const VariableDeclaration& declaration, Site site);
   Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
   void close_tile(void* data);
 
-  Location locate(const void* data, size_t bytes, bool write) const;
+  Located locate(const void* data, size_t bytes, bool write) const;
+  bool in_arena(const void* data) const { return data >= arena_->bytes && data < arena_->bytes + sizeof arena_->bytes; }
   // Whether a kernel may access [data, data + bytes), which must lie inside one buffer or threadgroup variable.
   bool may_access(const void* data, size_t bytes, bool write) const;
   Nearest nearest(const void* data) const;
 
-  [[noreturn]] void fail(Site site, const char* message);
+  [[noreturn]] void fail(Place place, const char* message);
+  void warn(Place place, const char* message);
   // The life of a lane, from start to exit.
   void run_lane();
 
@@ -117,18 +138,19 @@ class Threadgroup {
     const void* declaration;
     size_t offset;
     size_t bytes;
+    size_t element_bytes;
   };
   // Cooperative storage is found by the scope and the order of opening, the same in every thread of the scope.
   struct OpenTile {
     uint32_t scope;  // SIMD group, or kWholeThreadgroup
     uint32_t sequence;
-    uint32_t users;
     uint32_t closed;
     size_t bytes;
     std::unique_ptr<std::byte[]> data;
   };
   static constexpr uint32_t kWholeThreadgroup = ~0u;
 
+  std::string located(Place place, const char* message) const;
   void start(Lane& lane, Size3 position);
   bool arrive(Rendezvous& point, Collective collective, uint64_t arguments, Site site);
   void release(Rendezvous& point);
@@ -139,6 +161,7 @@ class Threadgroup {
   [[noreturn]] void report_deadlock();
 
   const Dispatch& dispatch_;
+  std::vector<Buffer> bound_;  // the slots of the dispatch that are in use
   const KernelEntry& kernel_;
   std::unique_ptr<StackPool> stacks_;
   std::vector<Lane> lanes_;
@@ -157,6 +180,8 @@ class Threadgroup {
   std::vector<OpenTile> tiles_;
   Counters counters_;
   std::string fault_message_;
+  std::set<std::string> warnings_;
+  Checker* checker_ = nullptr;
 };
 
 }  // namespace metal_host

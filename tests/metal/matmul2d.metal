@@ -17,13 +17,16 @@ constant constexpr int TILE_N = 32;
 
 // One threadgroup, one tile: C = A B with dynamic extents, A stored transposed if TA and B if TB.
 template <typename A, typename B, typename D, bool TA, bool TB, bool RELAXED>
-[[kernel]] void to_memory(device A* a_data [[buffer(0)]], device B* b_data [[buffer(1)]],
-                          device D* d_data [[buffer(2)]], constant Shape& shape [[buffer(3)]]) {
+[[kernel]] void to_memory(
+    device A* a_data [[buffer(0)]],
+    device B* b_data [[buffer(1)]],
+    device D* d_data [[buffer(2)]],
+    constant Shape& shape [[buffer(3)]]) {
   using Left = tensor<device A, dextents<int, 2>, tensor_inline>;
   using Right = tensor<device B, dextents<int, 2>, tensor_inline>;
   using Out = tensor<device D, dextents<int, 2>, tensor_inline>;
-  constexpr auto descriptor = matmul2d_descriptor(TILE_M, TILE_N, static_cast<int>(dynamic_extent), TA, TB, RELAXED,
-                                                  matmul2d_descriptor::mode::multiply);
+  constexpr auto descriptor = matmul2d_descriptor(
+      TILE_M, TILE_N, static_cast<int>(dynamic_extent), TA, TB, RELAXED, matmul2d_descriptor::mode::multiply);
   matmul2d<descriptor, execution_simdgroups<4>> op;
   Left a(a_data, TA ? dextents<int, 2>(shape.M, shape.K) : dextents<int, 2>(shape.K, shape.M));
   Right b(b_data, TB ? dextents<int, 2>(shape.K, shape.N) : dextents<int, 2>(shape.N, shape.K));
@@ -33,13 +36,17 @@ template <typename A, typename B, typename D, bool TA, bool TB, bool RELAXED>
 
 // The same through a cooperative tensor that is stored twice as large: D = 2 A B.
 template <typename A, typename B, typename D, bool TA, bool TB, bool RELAXED>
-[[kernel]] void to_tile(device A* a_data [[buffer(0)]], device B* b_data [[buffer(1)]],
-                        device D* d_data [[buffer(2)]], constant Shape& shape [[buffer(3)]]) {
+[[kernel]] void to_tile(
+    device A* a_data [[buffer(0)]],
+    device B* b_data [[buffer(1)]],
+    device D* d_data [[buffer(2)]],
+    constant Shape& shape [[buffer(3)]]) {
   using Left = tensor<device A, dextents<int, 2>, tensor_inline>;
   using Right = tensor<device B, dextents<int, 2>, tensor_inline>;
   using Out = tensor<device D, dextents<int, 2>, tensor_inline>;
-  constexpr auto descriptor = matmul2d_descriptor(TILE_M, TILE_N, static_cast<int>(dynamic_extent), TA, TB, RELAXED,
-                                                  matmul2d_descriptor::mode::multiply_accumulate);
+  constexpr auto descriptor = matmul2d_descriptor(
+      TILE_M, TILE_N, static_cast<int>(dynamic_extent), TA, TB, RELAXED,
+      matmul2d_descriptor::mode::multiply_accumulate);
   matmul2d<descriptor, execution_simdgroup> op;
   Left a(a_data, TA ? dextents<int, 2>(shape.M, shape.K) : dextents<int, 2>(shape.K, shape.M));
   Right b(b_data, TB ? dextents<int, 2>(shape.K, shape.N) : dextents<int, 2>(shape.N, shape.K));
@@ -69,9 +76,8 @@ template <typename A, typename B, typename D, bool TA, bool TB, bool RELAXED>
   }
 }
 
-#define INSTANTIATE(NAME, FN, ...) \
-  template [[host_name(NAME)]] [[kernel]] decltype(FN<__VA_ARGS__>) FN<__VA_ARGS__>;
-#define LAYOUTS(NAME, A, B, D)                                   \
+#define INSTANTIATE(NAME, FN, ...) template [[host_name(NAME)]] [[kernel]] decltype(FN<__VA_ARGS__>) FN<__VA_ARGS__>;
+#define LAYOUTS(NAME, A, B, D)                                     \
   INSTANTIATE(NAME "_nn", to_memory, A, B, D, false, false, false) \
   INSTANTIATE(NAME "_nt", to_memory, A, B, D, false, true, false)  \
   INSTANTIATE(NAME "_tn", to_memory, A, B, D, true, false, false)  \

@@ -21,8 +21,10 @@ kernel void store_transposed(device const float* A [[buffer(0)]], device float* 
   simdgroup_store(m, C, 24, ulong2(8, 1), true);
 }
 
-kernel void product(device const float* A [[buffer(0)]], device const float* B [[buffer(1)]],
-                    device float* C [[buffer(2)]]) {
+kernel void product(
+    device const float* A [[buffer(0)]],
+    device const float* B [[buffer(1)]],
+    device float* C [[buffer(2)]]) {
   simdgroup_float8x8 a;
   simdgroup_float8x8 b;
   simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(100.0f);
@@ -32,9 +34,11 @@ kernel void product(device const float* A [[buffer(0)]], device const float* B [
   simdgroup_store(c, C, 8);
 }
 
-// Each lane writes its two elements where METAL_FACTS 45 says that they belong.
-kernel void lane_layout(device const float* A [[buffer(0)]], device float* C [[buffer(2)]],
-                        uint lane [[thread_index_in_simdgroup]]) {
+// Each lane writes its two elements where the layout of real GPUs has them.
+kernel void lane_layout(
+    device const float* A [[buffer(0)]],
+    device float* C [[buffer(2)]],
+    uint lane [[thread_index_in_simdgroup]]) {
   simdgroup_float8x8 m;
   simdgroup_load(m, A, 8);
   const uint quad = lane / 4;
@@ -45,8 +49,10 @@ kernel void lane_layout(device const float* A [[buffer(0)]], device float* C [[b
 }
 
 template <typename T>
-[[kernel]] void mixed_product(device const T* A [[buffer(0)]], device const T* B [[buffer(1)]],
-                              device float* C [[buffer(2)]]) {
+[[kernel]] void mixed_product(
+    device const T* A [[buffer(0)]],
+    device const T* B [[buffer(1)]],
+    device float* C [[buffer(2)]]) {
   simdgroup_matrix<T, 8, 8> a;
   simdgroup_matrix<T, 8, 8> b;
   simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);

@@ -1,4 +1,4 @@
-// TensorOps of the Metal host runtime: matmul2d with tensor operands (METAL_FACTS 56-58, 91-132).
+// TensorOps of the Metal host runtime: matmul2d with tensor operands.
 #pragma once
 
 #include <metal_cooperative_tensor>
@@ -43,7 +43,7 @@ namespace detail {
 template <class T, class... Options>
 constexpr bool one_of = (std::is_same_v<T, Options> || ...);
 
-// Rows of the type table up to macOS 26.1 (METAL_FACTS 123, 124, 127), floating-point inputs.
+// Rows of the type table up to macOS 26.1, floating-point inputs.
 template <class Left, class Right, class Destination>
 constexpr bool supported_types() {
   using std::is_same_v;
@@ -64,7 +64,9 @@ metal_host::TensorView view(T& operand) {
   static_assert(T::get_rank() == 2, "matmul2d takes rank-2 tensors");
   static_assert(std::is_same_v<typename T::index_type, int>, "matmul2d takes tensors indexed by int");
   static_assert(!std::is_const_v<typename T::element_type>, "matmul2d rejects tensors of const elements");
-  return {operand.data(), element_tag<typename T::value_type>(), {operand.get_extent(0), operand.get_extent(1)},
+  return {operand.data(),
+          element_tag<typename T::value_type>(),
+          {operand.get_extent(0), operand.get_extent(1)},
           operand.get_stride(1)};
 }
 
@@ -82,13 +84,12 @@ struct destination_layout {
 
 template <matmul2d_descriptor Descriptor, class Scope, class... Args>
 class matmul2d {
-  // METAL_FACTS 120: safe on every OS version.
+  // Tiles that are right on every OS version; others are computed wrongly, or rejected from macOS 26.4 on.
   static_assert(Descriptor.m > 0 && Descriptor.n > 0, "the tile is never dynamic");
   static_assert(Descriptor.m % 16 == 0, "m must be a multiple of 16");
   static_assert(Descriptor.n % 32 == 0 || (Descriptor.n % 16 == 0 && Descriptor.m % 32 == 0),
                 "n must be a multiple of 32, or of 16 with m a multiple of 32");
-  static_assert(Descriptor.k == static_cast<int>(metal::dynamic_extent) ||
-                    (Descriptor.k > 0 && Descriptor.k % 32 == 0),
+  static_assert(Descriptor.k == static_cast<int>(metal::dynamic_extent) || (Descriptor.k > 0 && Descriptor.k % 32 == 0),
                 "a static k must be a multiple of 32");
 
  public:
@@ -138,9 +139,8 @@ class matmul2d {
 
   template <class Left, class Right, class Destination>
   static constexpr void check_types() {
-    static_assert(
-        detail::supported_types<typename Left::value_type, typename Right::value_type, Destination>(),
-        "matmul2d does not support these element types");
+    static_assert(detail::supported_types<typename Left::value_type, typename Right::value_type, Destination>(),
+                  "matmul2d does not support these element types");
   }
 };
 

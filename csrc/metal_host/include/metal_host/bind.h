@@ -68,14 +68,15 @@ bool is_function_constant_defined(const FunctionConstant<T>& constant) {
 }
 
 template <class T>
-T& threadgroup_object(const void* declaration, Site site = Site::current()) {
-  return *static_cast<T*>(metal_host::threadgroup_variable(declaration, sizeof(T), site));
+T& threadgroup_object(const void* key, Site site = Site::current()) {
+  const metal_host::VariableDeclaration declaration{key, sizeof(T), sizeof(std::remove_all_extents_t<T>)};
+  return *static_cast<T*>(metal_host::threadgroup_variable(declaration, site));
 }
 
 }  // namespace METAL_HOST_MSL
 
-#define METAL_HOST_REGISTER(ID, NAME, ...)                          \
-  static const metal_host::KernelRegistration ID{                   \
+#define METAL_HOST_REGISTER(ID, NAME, ...)        \
+  static const metal_host::KernelRegistration ID{ \
       metal_host::KernelEntry{NAME, METAL_HOST_LANES, [] { __VA_ARGS__(); }, metal_host::Site::current()}};
 
 // A kernel that asks for a lane exists only in the build with a fiber per thread.
