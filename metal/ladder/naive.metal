@@ -17,8 +17,8 @@
 using namespace metal;
 using namespace mlx_gemm;
 
-template <int BM, int BN>
-[[kernel, max_total_threads_per_threadgroup(BM * BN)]] void naive(
+template <int THREADS>
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void naive(
     device const float* A [[buffer(kBufferA)]],
     device const float* B [[buffer(kBufferB)]],
     device float* C [[buffer(kBufferC)]],
@@ -36,5 +36,5 @@ template <int BM, int BN>
   C[m * p.ldc + n] = sum;
 }
 
-#define GEMM_NAIVE(NAME, BM, BN, ...) GEMM_INSTANTIATE(NAME, naive<BM, BN>)
+#define GEMM_NAIVE(NAME, BM, BN, BK, WM, WN, ...) GEMM_INSTANTIATE(NAME, naive<32 * WM * WN>)
 #include "metal/shared/gemm_kernels.def"

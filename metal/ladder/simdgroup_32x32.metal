@@ -64,6 +64,5 @@ template <int BM, int BN, int BK, int WM, int WN>
   }
 }
 
-#define GEMM_SIMDGROUP_32X32(NAME, BM, BN, BK, WM, WN, ...) \
-  GEMM_INSTANTIATE(NAME, simdgroup_32x32<BM, BN, BK, WM, WN>)
+#define GEMM_SIMDGROUP_32X32(NAME, BM, BN, BK, WM, WN, ...) GEMM_INSTANTIATE(NAME, simdgroup_32x32<BM, BN, BK, WM, WN>)
 #include "metal/shared/gemm_kernels.def"

@@ -19,14 +19,16 @@
 using namespace metal;
 using namespace mlx_gemm;
 
-template <int BM, int BN, int BK>
-[[kernel, max_total_threads_per_threadgroup(BM * BN)]] void tiled(
+template <int BM, int BN, int BK, int THREADS>
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void tiled(
     device const float* A [[buffer(kBufferA)]],
     device const float* B [[buffer(kBufferB)]],
     device float* C [[buffer(kBufferC)]],
     constant GemmParams& p [[buffer(kBufferParams)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 local [[thread_position_in_threadgroup]]) {
+  static_assert(BM * BN == THREADS, "one output per thread");
+
   threadgroup float a_tile[BM][BK];
   threadgroup float b_tile[BK][BN];
 
@@ -36,12 +38,12 @@ template <int BM, int BN, int BK>
 
   float sum = 0.0f;
   for (int k0 = 0; k0 < p.K; k0 += BK) {
-    for (int i = thread_index; i < BM * BK; i += BM * BN) {
+    for (int i = thread_index; i < BM * BK; i += THREADS) {
       const int m = row0 + i / BK;
       const int k = k0 + i % BK;
       a_tile[i / BK][i % BK] = m < p.M && k < p.K ? A[m * p.lda + k] : 0.0f;
     }
-    for (int i = thread_index; i < BK * BN; i += BM * BN) {
+    for (int i = thread_index; i < BK * BN; i += THREADS) {
       const int k = k0 + i / BN;
       const int n = col0 + i % BN;
       b_tile[i / BN][i % BN] = k < p.K && n < p.N ? B[k * p.ldb + n] : 0.0f;
@@ -61,5 +63,5 @@ template <int BM, int BN, int BK>
   }
 }
 
-#define GEMM_TILED(NAME, BM, BN, BK, ...) GEMM_INSTANTIATE(NAME, tiled<BM, BN, BK>)
+#define GEMM_TILED(NAME, BM, BN, BK, WM, WN, ...) GEMM_INSTANTIATE(NAME, tiled<BM, BN, BK, 32 * WM * WN>)
 #include "metal/shared/gemm_kernels.def"
