@@ -8,8 +8,17 @@ namespace mlx_gemm {
 
 enum class Dtype { float32, float16, bfloat16, float64, complex64 };
 
-// How an operand lies in memory: rows contiguous (n), or columns contiguous (t, the transpose of a row-major matrix).
+// How A and B lie in memory: rows contiguous (n), or columns contiguous (t, the transpose of a row-major matrix).
 enum class Layout { nn, nt, tn, tt };
+
+constexpr bool a_transposed(Layout layout) { return layout == Layout::tn || layout == Layout::tt; }
+constexpr bool b_transposed(Layout layout) { return layout == Layout::nt || layout == Layout::tt; }
+constexpr Layout make_layout(bool a_transposed, bool b_transposed) {
+  if (a_transposed) {
+    return b_transposed ? Layout::tt : Layout::tn;
+  }
+  return b_transposed ? Layout::nt : Layout::nn;
+}
 
 // C[M, N] = A[M, K] B[K, N], `batch` times. Leading dimensions count elements.
 struct Problem {
@@ -22,6 +31,13 @@ struct Problem {
   Layout layout = Layout::nn;
   Dtype dtype = Dtype::float32;
 };
+
+// Elements from the first to the last one of an operand, both included. C is row-contiguous.
+int64_t a_extent(const Problem& problem);
+int64_t b_extent(const Problem& problem);
+int64_t c_extent(const Problem& problem);
+
+int64_t bytes_per_element(Dtype dtype);
 
 enum class Backend { cpu, metal, cuda };
 

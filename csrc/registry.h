@@ -27,17 +27,17 @@ struct KernelInfo {
   int wn;
   TileOrder order;
 
-  std::array<int, 2> threads{0, 1};     // threadgroup shape; a row without one gets {32*wm*wn, 1}
-  std::array<int, 3> needs{1, 1, 1};    // M, N and K must be multiples of these
-  std::array<int, 2> read_tile{1, 1};   // output block whose device reads are shared
+  std::array<int, 2> threads{0, 1};    // threadgroup shape; a row without one gets {32*wm*wn, 1}
+  std::array<int, 3> needs{1, 1, 1};   // M, N and K must be multiples of these
+  std::array<int, 2> read_tile{1, 1};  // output block whose device reads are shared
   int threadgroup_bytes = 0;
-  int min_generation = 13;              // Apple GPU generation, 13 = M1
-  int min_os = 1400;                    // macOS version, 100*major + minor
+  int min_generation = 13;  // Apple GPU generation, 13 = M1
+  int min_os = 1400;        // macOS version, 100*major + minor
   Dtype in = Dtype::float32;
   Dtype accumulate = Dtype::float32;
   Dtype out = Dtype::float32;
   Math math = Math::exact;
-  std::string_view layouts = "nn";      // comma-separated
+  std::string_view layouts = "nn";  // comma-separated
   bool deterministic = true;
   Role role = Role::ladder;
   std::string_view summary;

@@ -14,9 +14,9 @@ namespace mlx_gemm {
 std::optional<std::string> unsupported(const KernelInfo& kernel, const Problem& problem, const DeviceTraits& device);
 
 enum class Route {
-  kernel,   // a kernel of the registry
-  blas,     // OpenBLAS on a CPU stream
-  mlx,      // lowered to mx.matmul
+  kernel,  // a kernel of the registry
+  blas,    // OpenBLAS on a CPU stream
+  mlx,     // lowered to mx.matmul
 };
 
 struct Rejection {
@@ -29,12 +29,16 @@ struct Plan {
   Route route = Route::mlx;
   const KernelInfo* kernel = nullptr;
   std::string reason;
-  std::vector<Rejection> rejected;
+  std::vector<Rejection> rejected = {};
   int copies = 0;
 };
 
-// What the caller asked for: a kernel by name, or nullptr for the policy.
+// What the caller asked for: a kernel by name, which must be able to run the problem, or nullptr for the policy.
+// Leaves `rejected` empty: this runs for every op, the list is for explanations.
 Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo* forced = nullptr);
+
+// Every candidate that the policy passed over for `plan`, and why.
+std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan);
 
 // True where float32 at "highest" must not be lowered to mx.matmul because mx.matmul would multiply at TF32 there.
 bool lowering_loses_precision(Dtype dtype, const DeviceTraits& device);

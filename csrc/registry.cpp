@@ -1,0 +1,162 @@
+#include "csrc/registry.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace mlx_gemm {
+namespace {
+
+constexpr KernelInfo with_default_threads(KernelInfo kernel) {
+  if (kernel.threads[0] == 0) {
+    kernel.threads = {kernel.threadgroup_threads(), 1};
+  }
+  return kernel;
+}
+
+constexpr KernelInfo kKernels[] = {
+#define GEMM_KERNEL(BODY, NAME, BM, BN, BK, WM, WN, ORDER, ...) \
+  with_default_threads({.name = #NAME,                          \
+                        .body = #BODY,                          \
+                        .bm = BM,                               \
+                        .bn = BN,                               \
+                        .bk = BK,                               \
+                        .wm = WM,                               \
+                        .wn = WN,                               \
+                        .order = TileOrder::ORDER,              \
+                        __VA_ARGS__}),
+#include "metal/shared/gemm_kernels.def"
+};
+
+// ---- Rules that every row keeps ----
+
+constexpr bool every_kernel(bool (*rule)(const KernelInfo&)) { return std::ranges::all_of(kKernels, rule); }
+
+constexpr bool name_is_unique(const KernelInfo& kernel) {
+  return std::ranges::count(kKernels, kernel.name, &KernelInfo::name) == 1;
+}
+
+// Bodies without edge handling: a problem must be made of whole tiles.
+constexpr bool needs_whole_tiles(const KernelInfo& kernel) {
+  return kernel.family() == "simdgroup" || kernel.body == "tensorops_sync";
+}
+
+static_assert(every_kernel(name_is_unique), "kernel names are unique");
+static_assert(every_kernel([](const KernelInfo& k) { return k.bm > 0 && k.bn > 0 && k.bk >= 0 && k.simdgroups() > 0; }),
+              "tiles and SIMD-group grids are positive");
+static_assert(every_kernel([](const KernelInfo& k) { return k.threadgroup_threads() <= 1024; }),
+              "a threadgroup has at most 1024 threads");
+static_assert(every_kernel([](const KernelInfo& k) { return k.threads[0] * k.threads[1] == k.threadgroup_threads(); }),
+              "the threadgroup's shape holds 32 threads per SIMD group");
+static_assert(every_kernel([](const KernelInfo& k) { return k.threadgroup_bytes <= 32768; }),
+              "a threadgroup has at most 32 KiB of memory");
+// matmul2d silently computes wrong values for other tiles.
+static_assert(every_kernel([](const KernelInfo& k) {
+                return !k.tensorops() || (k.bm % 16 == 0 && k.bn % 32 == 0 && k.bk % 32 == 0);
+              }),
+              "TensorOps tiles have M in multiples of 16, N of 32 and static K of 32");
+static_assert(every_kernel([](const KernelInfo& k) { return !k.tensorops() || k.min_os >= 2600; }),
+              "TensorOps needs macOS 26");
+static_assert(every_kernel([](const KernelInfo& k) {
+                return k.needs == (needs_whole_tiles(k) ? std::array{k.bm, k.bn, k.bk} : std::array{1, 1, 1});
+              }),
+              "bodies without edge handling need whole tiles, the others take any shape");
+
+// ---- Names ----
+
+// Insertions, deletions and substitutions that turn one word into the other.
+int edit_distance(std::string_view from, std::string_view to) {
+  std::vector<int> row(to.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) {
+    row[j] = static_cast<int>(j);
+  }
+  for (size_t i = 0; i < from.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i) + 1;
+    for (size_t j = 0; j < to.size(); ++j) {
+      const int substituted = diagonal + (from[i] != to[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const KernelInfo> kernels() { return kKernels; }
+
+const KernelInfo* find_kernel(std::string_view name) {
+  const auto* found = std::ranges::find(kKernels, name, &KernelInfo::name);
+  return found == std::end(kKernels) ? nullptr : found;
+}
+
+std::vector<std::string> nearest_kernels(std::string_view name, int count) {
+  std::vector<std::pair<int, std::string_view>> ranked;
+  for (const KernelInfo& kernel : kKernels) {
+    ranked.emplace_back(edit_distance(name, kernel.name), kernel.name);
+  }
+  std::ranges::stable_sort(ranked, {}, [](const auto& entry) { return entry.first; });
+  std::vector<std::string> names;
+  for (const auto& [distance, candidate] : std::span(ranked).first(std::min<size_t>(count, ranked.size()))) {
+    names.emplace_back(candidate);
+  }
+  return names;
+}
+
+std::vector<std::string_view> layouts_of(const KernelInfo& kernel) {
+  std::vector<std::string_view> layouts;
+  for (std::string_view rest = kernel.layouts; !rest.empty();) {
+    const size_t comma = rest.find(',');
+    layouts.push_back(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
+  return layouts;
+}
+
+int64_t max_extent(const KernelInfo& kernel) {
+  constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+  return kernel.tensorops() ? kInt32Max / bytes_per_element(kernel.in) : kInt32Max;
+}
+
+int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem) {
+  const auto [rows, columns] = kernel.read_tile;
+  const int64_t a_reads = problem.M * problem.K * tiles(problem.N, columns);
+  const int64_t b_reads = problem.K * problem.N * tiles(problem.M, rows);
+  return (a_reads + b_reads) * bytes_per_element(kernel.in);
+}
+
+const char* to_string(Math math) {
+  switch (math) {
+    case Math::exact:
+      return "exact";
+    case Math::tf32:
+      return "tf32";
+    case Math::split:
+      return "split";
+  }
+  return "?";
+}
+
+const char* to_string(Role role) {
+  switch (role) {
+    case Role::ladder:
+      return "ladder";
+    case Role::automatic:
+      return "automatic";
+    case Role::by_name:
+      return "by_name";
+  }
+  return "?";
+}
+
+const char* to_string(TileOrder order) {
+  switch (order) {
+    case TileOrder::row_major:
+      return "row_major";
+    case TileOrder::morton:
+      return "morton";
+  }
+  return "?";
+}
+
+}  // namespace mlx_gemm

@@ -1,0 +1,151 @@
+#include "csrc/select.h"
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+namespace mlx_gemm {
+namespace {
+
+template <class... Parts>
+std::string sentence(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+std::string version(int os) { return sentence(os / 100, ".", os % 100); }
+
+std::optional<std::string> broken_by_device(const KernelInfo& kernel, const DeviceTraits& device) {
+  switch (device.backend) {
+    case Backend::cpu:
+      return {};
+    case Backend::cuda:
+      return sentence(kernel.name, " is a Metal kernel: it runs on Apple GPUs and on a CPU, not on CUDA devices");
+    case Backend::metal:
+      break;
+  }
+  if (device.os < kernel.min_os) {
+    return sentence(kernel.name, " needs macOS ", version(kernel.min_os), ", this is ", version(device.os));
+  }
+  if (device.generation < kernel.min_generation) {
+    return sentence(kernel.name, " needs an Apple GPU of generation ", kernel.min_generation, ", got ",
+                    device.architecture);
+  }
+  return {};
+}
+
+std::optional<std::string> broken_by_shape(const KernelInfo& kernel, const Problem& problem) {
+  const struct {
+    char name;
+    int64_t length;
+    int multiple;
+  } dims[] = {{'M', problem.M, kernel.needs[0]}, {'N', problem.N, kernel.needs[1]}, {'K', problem.K, kernel.needs[2]}};
+  for (const auto& dim : dims) {
+    if (dim.length < 1) {
+      return sentence(kernel.name, " needs ", dim.name, " to be at least 1, got ", dim.name, "=", dim.length);
+    }
+    if (dim.length % dim.multiple != 0) {
+      return sentence(kernel.name, " needs ", dim.name, " to be a multiple of ", dim.multiple, ", got ", dim.name, "=",
+                      dim.length);
+    }
+  }
+  return {};
+}
+
+std::optional<std::string> broken_by_size(const KernelInfo& kernel, const Problem& problem) {
+  // Lengths first, so that the extents below cannot overflow.
+  for (const int64_t length : {problem.M, problem.N, problem.K, problem.lda, problem.ldb}) {
+    if (length > std::numeric_limits<int32_t>::max()) {
+      return sentence(kernel.name, " takes sizes and leading dimensions below 2^31, got ", length);
+    }
+  }
+  const struct {
+    char name;
+    int64_t extent;
+  } operands[] = {{'A', a_extent(problem)}, {'B', b_extent(problem)}, {'C', c_extent(problem)}};
+  for (const auto& operand : operands) {
+    if (operand.extent > max_extent(kernel)) {
+      return sentence(kernel.name, " takes matrices of at most ", max_extent(kernel), " elements, ", operand.name,
+                      " spans ", operand.extent);
+    }
+  }
+  return {};
+}
+
+constexpr const char* kOnlyByName = "runs only when it is named";
+
+Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
+  if (problem.dtype != Dtype::float32) {
+    return {.route = Route::mlx,
+            .reason = sentence("the CPU path multiplies float32, this is ", to_string(problem.dtype))};
+  }
+  if (problem.batch != 1) {
+    return {.route = Route::mlx, .reason = "the CPU path takes one matrix B, this is a batch"};
+  }
+  if (!device.blas) {
+    return {.route = Route::mlx, .reason = "no BLAS is loaded"};
+  }
+  return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS addresses every layout without copies"};
+}
+
+}  // namespace
+
+std::optional<std::string> unsupported(const KernelInfo& kernel, const Problem& problem, const DeviceTraits& device) {
+  if (auto broken = broken_by_device(kernel, device)) {
+    return broken;
+  }
+  if (problem.dtype != kernel.in) {
+    return sentence(kernel.name, " multiplies ", to_string(kernel.in), ", got ", to_string(problem.dtype));
+  }
+  if (std::ranges::count(layouts_of(kernel), to_string(problem.layout)) == 0) {
+    return sentence(kernel.name, " takes operands in layout ", kernel.layouts, ", got ", to_string(problem.layout));
+  }
+  if (auto broken = broken_by_shape(kernel, problem)) {
+    return broken;
+  }
+  return broken_by_size(kernel, problem);
+}
+
+Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo* forced) {
+  if (forced != nullptr) {
+    return {.route = Route::kernel, .kernel = forced, .reason = "named by the caller"};
+  }
+  if (device.backend == Backend::cpu) {
+    return choose_on_cpu(problem, device);
+  }
+  return {.route = Route::mlx,
+          .reason = sentence("no kernel is chosen by itself on ", to_string(device.backend), " yet")};
+}
+
+std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan) {
+  if (plan.route == Route::kernel) {
+    return {};
+  }
+  std::vector<Rejection> rejected;
+  if (device.backend == Backend::cpu && plan.route == Route::mlx) {
+    rejected.push_back({"blas", plan.reason});
+  }
+  for (const KernelInfo& kernel : kernels()) {
+    rejected.push_back({std::string(kernel.name), unsupported(kernel, problem, device).value_or(kOnlyByName)});
+  }
+  return rejected;
+}
+
+bool lowering_loses_precision(Dtype dtype, const DeviceTraits& device) {
+  return dtype == Dtype::float32 && device.tf32;
+}
+
+const char* to_string(Route route) {
+  switch (route) {
+    case Route::kernel:
+      return "kernel";
+    case Route::blas:
+      return "blas";
+    case Route::mlx:
+      return "mlx";
+  }
+  return "?";
+}
+
+}  // namespace mlx_gemm
