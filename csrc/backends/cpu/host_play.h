@@ -1,0 +1,39 @@
+// Plays launch records on this machine's CPU, through the Metal host runtime.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "csrc/backends/launch_record.h"
+#include "csrc/metal_host/host.h"
+
+namespace mlx_gemm {
+
+// A kernel broke a rule of Metal: an access out of bounds, a data race, divergent collectives.
+struct HostFault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct HostOperands {
+  const float* a;
+  const float* b;
+  float* c;
+};
+
+struct HostOptions {
+  bool check = false;  // the checked build: bounds, races and traffic
+  metal_host::Mode mode = metal_host::Mode::automatic;
+  std::optional<uint64_t> seed = {};
+};
+
+// Path of the checked build, a shared object that is loaded when it is first asked for.
+void set_checked_module_path(const std::string& path);
+
+const metal_host::Module& host_module(bool checked);
+
+// Throws HostFault when the kernel faults; C then holds whatever was written before.
+metal_host::Counters play(const LaunchRecord& record, const HostOperands& operands, const HostOptions& options = {});
+
+}  // namespace mlx_gemm

@@ -1,0 +1,209 @@
+#include "csrc/gemm.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/cpu/host_play.h"
+#include "csrc/backends/cpu/strided_copy.h"
+#include "csrc/check.h"
+#include "csrc/counters.h"
+#include "csrc/select.h"
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+
+namespace mlx_gemm {
+namespace {
+
+bool broadcasts(const mx::Shape& a, const mx::Shape& b) {
+  return std::equal(a.rbegin() + 2, a.rbegin() + std::min(a.size(), b.size()), b.rbegin() + 2,
+                    [](int x, int y) { return x == y || x == 1 || y == 1; });
+}
+
+// An operand on the stream's thread: where it lies, and where its copy goes if it needs one.
+struct Source {
+  const float* data;
+  Strided layout;
+  float* copy;
+
+  const float* addressable() const {
+    if (copy == nullptr) {
+      return data;
+    }
+    copy_row_contiguous(data, layout, copy);
+    return copy;
+  }
+};
+
+// Everything that the stream's thread needs, by value: MLX keeps the memory alive, not the arrays.
+struct Task {
+  const KernelInfo* kernel;
+  GemmView view;
+  Source a;
+  Source b;
+  const float* bias;  // nullptr without one
+  int64_t bias_stride;
+  float* c;
+  int64_t c_rows;
+  int64_t c_columns;
+
+  void operator()() const {
+    if (view.problem.K == 0) {
+      fill_bias();
+    } else if (kernel == nullptr) {
+      run_blas();
+    } else {
+      run_kernel();
+    }
+  }
+
+  // Every row of C becomes the bias, or zero.
+  void fill_bias() const {
+    for (int64_t i = 0; i < c_rows * c_columns; ++i) {
+      c[i] = bias == nullptr ? 0.0f : bias[i % c_columns * bias_stride];
+    }
+  }
+
+  template <class Multiply>
+  void for_each_product(const Multiply& multiply) const {
+    const Problem& problem = view.problem;
+    for (int64_t i = 0; i < problem.batch; ++i) {
+      multiply(OperandOffsets{
+          .a = step_offset(i, view.loop, view.a_steps),
+          .b = step_offset(i, view.loop, view.b_steps),
+          .c = i * problem.M * problem.N,
+      });
+    }
+  }
+
+  void run_blas() const {
+    const float* a_data = a.addressable();
+    const float* b_data = b.addressable();
+    if (bias != nullptr) {
+      fill_bias();
+    }
+    for_each_product([&](const OperandOffsets& at) {
+      blas_gemm(view.problem, a_data + at.a, b_data + at.b, c + at.c, bias != nullptr);
+    });
+  }
+
+  void run_kernel() const {
+    const HostOperands operands{a.addressable(), b.addressable(), c};
+    try {
+      for_each_product([&](const OperandOffsets& at) { play(plan_launch(*kernel, view.problem, at), operands); });
+    } catch (...) {
+      // Nobody must take a half-written product for a result.
+      std::fill_n(c, c_rows * c_columns, std::numeric_limits<float>::quiet_NaN());
+      throw;
+    }
+    if (bias != nullptr) {
+      add_bias();
+    }
+  }
+
+  void add_bias() const {
+    for (int64_t i = 0; i < c_rows * c_columns; ++i) {
+      c[i] += bias[i % c_columns * bias_stride];
+    }
+  }
+};
+
+Addressing addressing_for(const KernelInfo* kernel) {
+  return kernel == nullptr ? kBlasAddressing : addressing_of(*kernel);
+}
+
+}  // namespace
+
+mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b) {
+  if (a.end()[-1] != b.end()[-2]) {
+    reject(op, "expected a.shape[-1] == b.shape[-2], got a=", a, " b=", b);
+  }
+  if (!broadcasts(a, b)) {
+    reject(op, "expected batch dimensions that broadcast, got a=", a, " b=", b);
+  }
+  mx::Shape shape = mx::broadcast_shapes(mx::Shape(a.begin(), a.end() - 2), mx::Shape(b.begin(), b.end() - 2));
+  shape.push_back(a.end()[-2]);
+  shape.push_back(b.end()[-1]);
+  return shape;
+}
+
+Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const KernelInfo* kernel) {
+  // Copies are row-contiguous and always addressable; what they may not exceed is for unsupported() to say.
+  const Addressing addressing{.join_rows = kernel == nullptr};
+  Problem problem = view_gemm(row_contiguous(a), row_contiguous(b), addressing).problem;
+  problem.dtype = dtype;
+  return problem;
+}
+
+void check_kernel(std::string_view op, const KernelInfo& kernel, const mx::Shape& a, const mx::Shape& b) {
+  const Problem problem = problem_of(a, b, Dtype::float32, &kernel);
+  const bool empty = problem.M == 0 || problem.N == 0 || problem.K == 0 || problem.batch == 0;
+  if (empty) {
+    return;  // never reaches a kernel
+  }
+  if (const auto broken = unsupported(kernel, problem, {})) {
+    reject(op, *broken, ", from a=", a, " b=", b);
+  }
+}
+
+GemmView view_operands(const mx::array& a, const mx::array& b, const KernelInfo* kernel) {
+  return view_gemm({a.shape(), a.strides()}, {b.shape(), b.strides()}, addressing_for(kernel));
+}
+
+void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
+  ++counters().gemm_evals;
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+  if (out.size() == 0) {
+    return;
+  }
+  auto& encoder = mx::cpu::get_command_encoder(stream());
+  const auto source = [&](const mx::array& operand, bool copied) {
+    encoder.set_input_array(operand);
+    Source result{operand.data<float>(), {operand.shape(), operand.strides()}, nullptr};
+    if (copied) {
+      mx::array copy(operand.shape(), operand.dtype(), nullptr, {});
+      copy.set_data(mx::allocator::malloc(copy.nbytes()));
+      result.copy = copy.data<float>();
+      encoder.add_temporary(std::move(copy));
+    }
+    return result;
+  };
+
+  const GemmView view = view_operands(inputs[0], inputs[1], kernel_);
+  const bool has_bias = inputs.size() > 2;
+  Task task{
+      .kernel = kernel_,
+      .view = view,
+      .a = source(inputs[0], view.copy_a),
+      .b = source(inputs[1], view.copy_b),
+      .bias = has_bias ? inputs[2].data<float>() : nullptr,
+      .bias_stride = has_bias ? inputs[2].strides(0) : 0,
+      .c = out.data<float>(),
+      .c_rows = static_cast<int64_t>(out.size()) / out.shape(-1),
+      .c_columns = out.shape(-1),
+  };
+  encoder.set_output_array(out);
+  encoder.dispatch(std::move(task));
+}
+
+void Gemm::eval_gpu(const std::vector<mx::array>&, mx::array&) {
+  throw std::runtime_error(error_text("Gemm", "runs on CPU streams: ops on other streams are built without it"));
+}
+
+bool Gemm::is_equivalent(const Primitive& other) const { return kernel_ == static_cast<const Gemm&>(other).kernel_; }
+
+std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs) {
+  // A function compiled with shapeless=True comes here with shapes that the op never saw.
+  const mx::Shape& a = inputs[0].shape();
+  const mx::Shape& b = inputs[1].shape();
+  mx::Shape shape = product_shape("matmul", a, b);
+  if (inputs.size() > 2 && inputs[2].shape(-1) != shape.back()) {
+    reject("linear", "expected bias of shape (", shape.back(), "), got ", inputs[2].shape());
+  }
+  if (kernel_ != nullptr) {
+    check_kernel("matmul", *kernel_, a, b);
+  }
+  return {shape};
+}
+
+}  // namespace mlx_gemm

@@ -1,0 +1,51 @@
+// The lazy GEMM primitive: C = A B (+ bias) in float32, on a CPU stream.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "csrc/layout.h"
+#include "csrc/registry.h"
+#include "mlx/primitives.h"
+
+namespace mlx_gemm {
+
+// Shape of a[..., M, K] b[..., K, N], batch dimensions broadcast. Throws std::invalid_argument where they do not fit.
+mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b);
+
+// The product of two row-contiguous arrays of these shapes: what is known while an op is built. Where layouts and
+// copies are concerned only eval knows: lazy arrays have no strides yet.
+Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const KernelInfo* kernel);
+
+// Throws std::invalid_argument when `kernel` cannot run the product on a CPU.
+void check_kernel(std::string_view op, const KernelInfo& kernel, const mx::Shape& a, const mx::Shape& b);
+
+GemmView view_operands(const mx::array& a, const mx::array& b, const KernelInfo* kernel);
+
+// Inputs: a[..., M, K], b[..., K, N], and perhaps bias[N]; float32, at least two dimensions each, not broadcast.
+class Gemm : public mx::UnaryPrimitive {
+ public:
+  // A null kernel stands for BLAS.
+  Gemm(mx::Stream stream, const KernelInfo* kernel) : UnaryPrimitive(stream), kernel_(kernel) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
+  void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
+
+  std::vector<mx::array> jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+                             const std::vector<int>& argnums) override;
+  std::vector<mx::array> vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
+                             const std::vector<int>& argnums, const std::vector<mx::array>& outputs) override;
+  std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
+                                                           const std::vector<int>& axes) override;
+
+  const char* name() const override { return "mlx_gemm::Gemm"; }
+  bool is_equivalent(const Primitive& other) const override;
+  std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
+
+ private:
+  const KernelInfo* kernel_;
+};
+
+}  // namespace mlx_gemm

@@ -1,0 +1,161 @@
+#include "csrc/layout.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace mlx_gemm {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+
+// A matrix in memory, its row stride and column stride in elements.
+struct Matrix {
+  int64_t rows;
+  int64_t columns;
+  int64_t row_stride;
+  int64_t column_stride;
+};
+
+struct Addressed {
+  bool transposed;
+  int64_t ld;
+};
+
+// The strides of an axis of length 1 are free.
+std::optional<int64_t> leading_dimension(const Matrix& m, int64_t max_extent) {
+  if (m.columns > 1 && m.column_stride != 1) {
+    return {};
+  }
+  const int64_t ld = m.rows > 1 ? m.row_stride : std::max<int64_t>(m.columns, 1);
+  if (ld < std::max<int64_t>(m.columns, 1) || ld > kInt32Max || (m.rows - 1) * ld + m.columns > max_extent) {
+    return {};
+  }
+  return ld;
+}
+
+std::optional<Addressed> address(const Matrix& m, const Addressing& addressing) {
+  if (const auto ld = leading_dimension(m, addressing.max_extent)) {
+    return Addressed{false, *ld};
+  }
+  const Matrix transpose{m.columns, m.rows, m.column_stride, m.row_stride};
+  if (const auto ld = leading_dimension(transpose, addressing.max_extent); ld && addressing.transposed) {
+    return Addressed{true, *ld};
+  }
+  return {};
+}
+
+int batch_dims(const Strided& operand) { return static_cast<int>(operand.shape.size()) - 2; }
+
+Matrix matrix_of(const Strided& operand) {
+  const int rows = batch_dims(operand);
+  return {operand.shape[rows], operand.shape[rows + 1], operand.strides[rows], operand.strides[rows + 1]};
+}
+
+bool is_one_matrix(const Strided& operand) {
+  return std::all_of(operand.shape.begin(), operand.shape.end() - 2, [](int length) { return length == 1; });
+}
+
+// Moves the innermost batch dimensions of `a` into the rows of `m` for as long as one row stride covers both. Returns
+// how many batch dimensions are left.
+int join_rows(const Strided& a, Matrix& m) {
+  int left = batch_dims(a);
+  for (; left > 0; --left) {
+    const int64_t length = a.shape[left - 1];
+    const int64_t stride = a.strides[left - 1];
+    const bool joins = length <= 1 || m.rows <= 1 || stride == m.rows * m.row_stride;
+    if (!joins || length * m.rows > kInt32Max) {
+      break;
+    }
+    if (length > 1 && m.rows <= 1) {
+      m.row_stride = stride;
+    }
+    m.rows *= length;
+  }
+  return left;
+}
+
+// The dimensions of an operand that the loop runs over: its first `count`.
+struct LoopDims {
+  const Strided& operand;
+  int count;
+
+  // Counted from the right, from 1. A dimension that the operand lacks is broadcast.
+  int length(int dim) const { return dim <= count ? operand.shape[count - dim] : 1; }
+  int64_t step(int dim) const { return length(dim) == 1 ? 0 : operand.strides[count - dim]; }
+};
+
+struct AddressedRows {
+  Matrix matrix;
+  int loop_dims;
+  std::optional<Addressed> addressed;
+};
+
+AddressedRows address_rows(const Strided& a, bool join, const Addressing& addressing) {
+  AddressedRows rows{matrix_of(a), batch_dims(a), {}};
+  if (join) {
+    rows.loop_dims = join_rows(a, rows.matrix);
+  }
+  rows.addressed = address(rows.matrix, addressing);
+  return rows;
+}
+
+}  // namespace
+
+Strided row_contiguous(const mx::Shape& shape) {
+  Strided result{shape, mx::Strides(shape.size(), 1)};
+  for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
+    result.strides[dim] = result.strides[dim + 1] * std::max(shape[dim + 1], 1);
+  }
+  return result;
+}
+
+Addressing addressing_of(const KernelInfo& kernel) {
+  return {.transposed = kernel.layouts != "nn", .join_rows = false, .max_extent = max_extent(kernel)};
+}
+
+GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Addressing& addressing) {
+  GemmView view;
+  Strided b = b_given;
+  auto b_addressed = address(matrix_of(b), addressing);
+  if (!b_addressed) {
+    view.copy_b = true;
+    b = row_contiguous(b.shape);
+    b_addressed = address(matrix_of(b), kBlasAddressing);
+  }
+  const bool one_b = is_one_matrix(b);
+
+  Strided a = a_given;
+  AddressedRows rows = address_rows(a, one_b && addressing.join_rows, addressing);
+  if (!rows.addressed) {
+    view.copy_a = true;
+    a = row_contiguous(a.shape);
+    rows = address_rows(a, one_b && addressing.join_rows, kBlasAddressing);
+  }
+
+  const LoopDims a_dims{a, rows.loop_dims};
+  const LoopDims b_dims{b, one_b ? 0 : batch_dims(b)};
+  for (int dim = std::max(a_dims.count, b_dims.count); dim > 0; --dim) {
+    view.loop.push_back(a_dims.length(dim) == 1 ? b_dims.length(dim) : a_dims.length(dim));
+    view.a_steps.push_back(a_dims.step(dim));
+    view.b_steps.push_back(b_dims.step(dim));
+    view.problem.batch *= view.loop.back();
+  }
+  view.problem.M = rows.matrix.rows;
+  view.problem.N = matrix_of(b).columns;
+  view.problem.K = rows.matrix.columns;
+  view.problem.lda = rows.addressed->ld;
+  view.problem.ldb = b_addressed->ld;
+  view.problem.layout = make_layout(rows.addressed->transposed, b_addressed->transposed);
+  return view;
+}
+
+int64_t step_offset(int64_t index, const mx::Shape& loop, const mx::Strides& steps) {
+  int64_t offset = 0;
+  for (int dim = static_cast<int>(loop.size()) - 1; dim >= 0; --dim) {
+    offset += index % loop[dim] * steps[dim];
+    index /= loop[dim];
+  }
+  return offset;
+}
+
+}  // namespace mlx_gemm
