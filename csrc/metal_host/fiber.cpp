@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <new>
@@ -108,8 +109,16 @@ void swap_registers(Context& from, Context& to) { swapcontext(&from.registers, &
 
 #else
 
-// System V x86-64: the six callee-saved integer registers are all that a call must preserve. Kernels never change
-// the rounding mode, so the floating-point control words stay as they are.
+extern "C" void metal_host_switch(void** save_stack_pointer, void* load_stack_pointer);
+
+// Both save what a call must preserve on the old stack and pop it from the new one. Kernels never change the rounding
+// mode, so the floating-point control words stay as they are.
+#if defined(__x86_64__)
+
+// System V: six integer registers. A started fiber finds `entry` as its return address.
+constexpr int kEntryWord = 6;
+constexpr int kFrameWords = 8;  // the last word keeps the stack aligned as after a call
+
 asm(R"(
 .text
 .p2align 4
@@ -134,17 +143,56 @@ metal_host_switch:
 .size metal_host_switch, .-metal_host_switch
 )");
 
-extern "C" void metal_host_switch(void** save_stack_pointer, void* load_stack_pointer);
+#elif defined(__aarch64__)
+
+// AAPCS64: x19 to x30 and the low halves of v8 to v15. A started fiber finds `entry` in x30, the link register.
+constexpr int kEntryWord = 11;
+constexpr int kFrameWords = 20;
+
+asm(R"(
+.text
+.p2align 4
+.local metal_host_switch
+.type metal_host_switch, %function
+metal_host_switch:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+.size metal_host_switch, .-metal_host_switch
+)");
+
+#endif
 
 void set_entry(Context& context, const Stack& stack, void (*entry)()) {
-  constexpr int kSavedRegisters = 6;
-  auto* top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(stack.base + stack.bytes) & ~uintptr_t(63));
-  *--top = nullptr;  // return address of `entry`: keeps the stack aligned as after a call
-  *--top = reinterpret_cast<void*>(entry);
-  for (int i = 0; i < kSavedRegisters; ++i) {
-    *--top = nullptr;
-  }
-  context.stack_pointer = top;
+  constexpr uintptr_t kCacheLineMask = ~uintptr_t(kCacheLine - 1);
+  auto* top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(stack.base + stack.bytes) & kCacheLineMask);
+  void** frame = top - kFrameWords;
+  std::fill(frame, top, nullptr);
+  frame[kEntryWord] = reinterpret_cast<void*>(entry);
+  context.stack_pointer = frame;
 }
 
 void swap_registers(Context& from, Context& to) { metal_host_switch(&from.stack_pointer, to.stack_pointer); }

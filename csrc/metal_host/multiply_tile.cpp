@@ -34,7 +34,11 @@ Isa detect_isa() {
     return {"AVX2", micro_kernel_avx2};
   }
 #endif
+#if defined(__aarch64__)
+  return {"NEON", micro_kernel_portable};  // vectors of four floats are its registers
+#else
   return {"portable", micro_kernel_portable};
+#endif
 }
 
 const Isa& isa() {
