@@ -160,6 +160,7 @@ void bind_report(nb::module_& m) {
       .def_ro("threadgroup_read_bytes", &Report::threadgroup_read_bytes)
       .def_ro("threadgroup_write_bytes", &Report::threadgroup_write_bytes)
       .def_ro("intensity", &Report::intensity, "FLOP per requested byte of device memory.")
+      .def_ro("warnings", &Report::warnings, "What works on GPUs without being guaranteed; found with check=True.")
       .def_ro("seconds", &Report::seconds, "Wall time on the host; says nothing about a GPU.")
       .def("__repr__", [](const Report& r) { return "Report(" + r.kernel + ", mode='" + r.mode + "')"; });
 }

@@ -59,8 +59,17 @@ struct Task {
 
   // Every row of C becomes the bias, or zero.
   void fill_bias() const {
-    for (int64_t i = 0; i < c_rows * c_columns; ++i) {
-      c[i] = bias == nullptr ? 0.0f : bias[i % c_columns * bias_stride];
+    std::fill_n(c, c_rows * c_columns, 0.0f);
+    if (bias != nullptr) {
+      add_bias();
+    }
+  }
+
+  void add_bias() const {
+    for (int64_t row = 0; row < c_rows; ++row) {
+      for (int64_t column = 0; column < c_columns; ++column) {
+        c[row * c_columns + column] += bias[column * bias_stride];
+      }
     }
   }
 
@@ -98,12 +107,6 @@ struct Task {
     }
     if (bias != nullptr) {
       add_bias();
-    }
-  }
-
-  void add_bias() const {
-    for (int64_t i = 0; i < c_rows * c_columns; ++i) {
-      c[i] += bias[i % c_columns * bias_stride];
     }
   }
 };

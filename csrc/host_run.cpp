@@ -80,10 +80,11 @@ std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array&
 
   const LaunchRecord record = plan_launch(kernel, view.problem);
   const auto start = std::chrono::steady_clock::now();
-  const metal_host::Counters counted = play(record, operands, resolved);
+  const metal_host::Outcome outcome = play(record, operands, resolved);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   c.set_status(mx::array::Status::available);
 
+  const metal_host::Counters& counted = outcome.counters;
   Report report;
   report.kernel = kernel.name;
   report.checked = options.check;
@@ -93,6 +94,7 @@ std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array&
   report.barriers = counted.barriers;
   report.multiplies = counted.multiplies;
   report.threadgroup_bytes = counted.threadgroup_bytes;
+  report.warnings.assign(outcome.warnings.begin(), outcome.warnings.end());
   report.seconds = elapsed.count();
   if (options.check) {
     add_traffic(counted, report);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/backends/cpu/host_play.h"
 #include "csrc/registry.h"
@@ -26,8 +27,9 @@ struct Report {
   std::optional<int64_t> requested_write_bytes;
   std::optional<int64_t> threadgroup_read_bytes;
   std::optional<int64_t> threadgroup_write_bytes;
-  std::optional<double> intensity;  // FLOP per requested byte of device memory
-  double seconds = 0;               // wall time on the host
+  std::optional<double> intensity;    // FLOP per requested byte of device memory
+  std::vector<std::string> warnings;  // of the checked build: what works on GPUs without being guaranteed
+  double seconds = 0;                 // wall time on the host
 };
 
 // a[M, K] and b[K, N] are evaluated and must be float32. Throws std::invalid_argument for what the kernel cannot run

@@ -4,8 +4,8 @@ The source is flattened by the C preprocessor (Apple's own headers stay includes
 rewritten declaration by declaration and printed with its line numbers, so that compiler messages and faults name the
 .metal file. What changes:
 
-  device, thread, threadgroup     erased; declarations that become identical by that are printed once
-  constant                        const
+  device, threadgroup, constant   macros: nothing, or clang's address spaces in a build that checks them
+  thread                          erased; declarations that become identical by all this are printed once
   [[attributes]]                  dropped, except on kernel parameters and instantiations
   kernel parameters               default arguments that fetch what the dispatch bound
   threadgroup T x[N];             a reference into the threadgroup's memory
@@ -36,8 +36,9 @@ METAL_HEADERS = (
     "MetalPerformancePrimitives/MetalPerformancePrimitives.h",
 )
 
-ERASED_SPACES = {"device", "thread", "threadgroup"}
-ADDRESS_SPACES = ERASED_SPACES | {"constant"}
+ADDRESS_SPACES = {"device", "thread", "threadgroup", "constant"}
+# Macros of the runtime: nothing, or clang's address spaces in a build that checks them.
+SPACE_MACROS = {"device": "METAL_HOST_DEVICE", "threadgroup": "METAL_HOST_THREADGROUP", "thread": ""}
 
 # Kernel parameter attributes that need no lane, and those that rule out one fiber per SIMD group.
 UNIFORM_ATTRIBUTES = {
@@ -115,8 +116,9 @@ def tokenize(text: str) -> list[Token]:
 
 
 class Translator:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, keep_spaces: bool = False) -> None:
         self.text = text
+        self.keep_spaces = keep_spaces
         self.tokens = tokenize(text)
         self.out: list[str] = []
         self.count = 0
@@ -196,11 +198,11 @@ class Translator:
                 self.skip(index, after)
                 index = after
                 continue
-            if word in ERASED_SPACES:
-                self.skip(index, index + 1)
+            if word in SPACE_MACROS:
+                self.emit(SPACE_MACROS[word], index)
             elif word == "constant":
                 qualified = {self.word(index - 1), self.word(index + 1)} & {"const", "constexpr"}
-                self.emit("" if qualified else "const", index)
+                self.emit("METAL_HOST_CONSTANT" + ("" if qualified else " const"), index)
             elif literal := re.fullmatch(r"([\d.][\d.eE+-]*)h", word):
                 self.emit(f"half({literal[1]}f)", index)
             else:
@@ -225,7 +227,7 @@ class Translator:
         if self.instantiation(begin, shape.end) or self.function_constant(begin, shape.end):
             return shape.end
         header_end = shape.body[0] if shape.body else shape.end
-        header = [w for w in self.words(begin, header_end) if w not in ADDRESS_SPACES]
+        header = [w for w in self.words(begin, header_end) if self.keep_spaces or w not in ADDRESS_SPACES]
         if shape.kind in ("namespace", "class"):
             assert shape.body
             self.copy(begin, shape.body[0] + 1)
@@ -435,9 +437,9 @@ class Translator:
         self.skip(begin + 1, end)
 
 
-def translate(source: Path, root: Path, compiler: str, defines: list[str]) -> str:
+def translate(source: Path, root: Path, compiler: str, defines: list[str], keep_spaces: bool = False) -> str:
     includes = "".join(f"#include <{header}>\n" for header in METAL_HEADERS)
-    translator = Translator(flatten(source, root, compiler, defines))
+    translator = Translator(flatten(source, root, compiler, defines), keep_spaces)
     body = f"namespace METAL_HOST_MSL {{\n{translator.translate()}\n}}\n"
     if translator.uses_lanes:
         body = f"#if METAL_HOST_LANES == 32\n{body}#endif\n"
@@ -451,9 +453,12 @@ def main() -> int:
     parser.add_argument("--root", type=Path, required=True, help="folder that local includes are relative to")
     parser.add_argument("--compiler", default="c++", help="C++ compiler whose preprocessor flattens the source")
     parser.add_argument("-D", dest="defines", action="append", default=[], help="macro, as for a compiler")
+    parser.add_argument(
+        "--address-spaces", action="store_true", help="overloads may differ by address space: drop no declaration"
+    )
     args = parser.parse_args()
     try:
-        text = translate(args.source.resolve(), args.root.resolve(), args.compiler, args.defines)
+        text = translate(args.source.resolve(), args.root.resolve(), args.compiler, args.defines, args.address_spaces)
     except TranslationError as error:
         print(f"{error}", file=sys.stderr)
         return 1

@@ -27,6 +27,7 @@ struct Isa {
 
 Isa detect_isa() {
 #if defined(__x86_64__)
+  __builtin_cpu_init();
   if (METAL_HOST_MAX_ISA >= 2 && __builtin_cpu_supports("avx512f")) {
     return {"AVX-512", micro_kernel_avx512};
   }

@@ -81,7 +81,7 @@ void set_checked_module_path(const std::string& path) {
 
 const metal_host::Module& host_module(bool checked) { return checked ? load_checked_module() : *metal_host_module(); }
 
-metal_host::Counters play(const LaunchRecord& record, const HostOperands& operands, const HostOptions& options) {
+metal_host::Outcome play(const LaunchRecord& record, const HostOperands& operands, const HostOptions& options) {
   metal_host::Dispatch dispatch = dispatch_of(record, operands);
   dispatch.mode = options.mode;
   dispatch.seed = options.seed;
@@ -90,7 +90,7 @@ metal_host::Counters play(const LaunchRecord& record, const HostOperands& operan
   if (!outcome.fault.empty()) {
     throw HostFault(outcome.fault);
   }
-  return outcome.counters;
+  return outcome;
 }
 
 }  // namespace mlx_gemm

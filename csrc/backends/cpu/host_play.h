@@ -34,6 +34,6 @@ void set_checked_module_path(const std::string& path);
 const metal_host::Module& host_module(bool checked);
 
 // Throws HostFault when the kernel faults; C then holds whatever was written before.
-metal_host::Counters play(const LaunchRecord& record, const HostOperands& operands, const HostOptions& options = {});
+metal_host::Outcome play(const LaunchRecord& record, const HostOperands& operands, const HostOptions& options = {});
 
 }  // namespace mlx_gemm

@@ -64,7 +64,7 @@ metal_host::TensorView view(T& operand) {
   static_assert(T::get_rank() == 2, "matmul2d takes rank-2 tensors");
   static_assert(std::is_same_v<typename T::index_type, int>, "matmul2d takes tensors indexed by int");
   static_assert(!std::is_const_v<typename T::element_type>, "matmul2d rejects tensors of const elements");
-  return {operand.data(),
+  return {(void*)operand.data(),
           element_tag<typename T::value_type>(),
           {operand.get_extent(0), operand.get_extent(1)},
           operand.get_stride(1)};

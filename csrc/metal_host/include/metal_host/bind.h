@@ -10,7 +10,7 @@ struct BoundPointer {
   explicit BoundPointer(int slot) : slot(slot) {}
   template <class T>
   operator T*() const {
-    return static_cast<T*>(metal_host::bound_buffer(slot));
+    return (T*)metal_host::bound_buffer(slot);  // also into an address space, which static_cast cannot
   }
 };
 
@@ -19,7 +19,7 @@ struct BoundReference {
   explicit BoundReference(int slot) : slot(slot) {}
   template <class T>
   operator T&() const {
-    return *static_cast<T*>(metal_host::bound_buffer(slot));
+    return *(T*)metal_host::bound_buffer(slot);
   }
 };
 
@@ -68,9 +68,9 @@ bool is_function_constant_defined(const FunctionConstant<T>& constant) {
 }
 
 template <class T>
-T& threadgroup_object(const void* key, Site site = Site::current()) {
+METAL_HOST_THREADGROUP T& threadgroup_object(const void* key, Site site = Site::current()) {
   const metal_host::VariableDeclaration declaration{key, sizeof(T), sizeof(std::remove_all_extents_t<T>)};
-  return *static_cast<T*>(metal_host::threadgroup_variable(declaration, site));
+  return *(METAL_HOST_THREADGROUP T*)metal_host::threadgroup_variable(declaration, site);
 }
 
 }  // namespace METAL_HOST_MSL
