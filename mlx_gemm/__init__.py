@@ -1,0 +1,80 @@
+"""Hand-written GEMM kernels for MLX.
+
+`matmul` and `linear` are lazy, differentiable MLX ops. On a CPU stream float32 runs on a fast BLAS, or, when a kernel
+is named, on that very Metal kernel through the package's Metal host runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+
+try:
+    # First: it loads libmlx and registers the array type that the extension shares.
+    import mlx.core as mx
+except ImportError as error:
+    raise ImportError(f"mlx_gemm needs MLX with a backend; on Linux: pip install 'mlx-gemm[cpu]' ({error})") from error
+
+__version__ = "0.1.0"
+
+
+def _import_extension():
+    try:
+        extension = importlib.import_module("mlx_gemm._ext")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"the mlx_gemm in {Path(__file__).parent} has no extension compiled for this Python: it is a source tree, "
+            "which hides the installed mlx_gemm if there is one. Run Python from another directory, or `make build`."
+        ) from error
+    except ImportError as error:
+        from importlib.metadata import requires
+
+        built_for = next(r for r in requires("mlx_gemm") or [] if r.startswith("mlx=="))
+        raise ImportError(
+            f"mlx_gemm was built for {built_for}, the installed mlx is {mx.__version__}, and they do not fit: {error}"
+        ) from error
+    # With another version of nanobind's internals the types of mlx.core are unknown to the extension, and every call
+    # would fail with a TypeError about its arguments.
+    if mx.__version__ != extension.BUILT_FOR_MLX or "mlx::core::array" in extension.matmul.__doc__:
+        raise ImportError(
+            f"mlx_gemm was built for mlx=={extension.BUILT_FOR_MLX}, the installed mlx is {mx.__version__}, and they "
+            "do not fit: install that version, or build mlx_gemm against the installed one."
+        )
+    return extension
+
+
+def _load_blas() -> None:
+    # Not imported: the package's own import would load the library with global symbols.
+    found = importlib.util.find_spec("scipy_openblas32")
+    libraries = sorted(Path(found.origin).parent.glob("lib/libscipy_openblas*.so")) if found and found.origin else []
+    try:
+        if not libraries:
+            raise RuntimeError("the package scipy-openblas32 is not installed")
+        _ext.load_blas(str(libraries[0]))
+    except RuntimeError as error:
+        warnings.warn(f"mlx_gemm multiplies with mx.matmul on CPU streams: {error}", RuntimeWarning, stacklevel=3)
+
+
+_ext = _import_extension()
+_ext.load_checked(str(Path(_ext.__file__).with_name("_checked.so")))
+if sys.platform == "linux":
+    _load_blas()
+
+from mlx_gemm import host, nn  # noqa: E402
+from mlx_gemm.kernels import KernelInfo, Plan, explain, kernels  # noqa: E402
+from mlx_gemm.ops import linear, matmul  # noqa: E402
+
+__all__ = [
+    "KernelInfo",
+    "Plan",
+    "__version__",
+    "explain",
+    "host",
+    "kernels",
+    "linear",
+    "matmul",
+    "nn",
+]

@@ -1,0 +1,66 @@
+"""What kernels exist, and which one runs: views of the registry and the selector in the C++ extension."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from mlx_gemm import _ext
+from mlx_gemm._ext import KernelInfo, Plan
+from mlx_gemm.ops import _check_arrays, _check_precision
+
+__all__ = ["KernelInfo", "Plan", "explain", "kernels"]
+
+
+def kernels() -> list[KernelInfo]:
+    """Every kernel of the registry, in its order.
+
+    Returns:
+        One `KernelInfo` per row of `metal/shared/gemm_kernels.def`: name, tile (`bm`, `bn`, `bk`), `simdgroups`,
+        `threadgroup_bytes`, the multiples of M, N and K that it `needs`, types, role, summary. Its method
+        `requested_read_bytes(M, N, K)` counts the bytes of A and B that it asks of device memory.
+
+    Example:
+        >>> [k.name for k in kernels()][:3]
+        ['naive', 'tiled_16', 'tiled_32']
+    """
+    return list(_ext.kernels())
+
+
+def explain(
+    a: mx.array,
+    b: mx.array,
+    *,
+    bias: mx.array | None = None,
+    precision: str | None = None,
+    kernel: str | None = None,
+    stream: mx.Stream | mx.Device | None = None,
+) -> Plan:
+    """Which implementation `matmul(a, b)` would run, and why not the others.
+
+    Evaluates `a` and `b`, because the choice depends on how they lie in memory; computes no product.
+
+    Args:
+        a: `[..., M, K]`, as for `matmul`.
+        b: `[..., K, N]`, as for `matmul`.
+        bias: `[N]`, added to every row by `linear`.
+        precision: as for `matmul`.
+        kernel: as for `matmul`.
+        stream: stream or device that would run it.
+
+    Returns:
+        A `Plan`: `route` ("kernel", "blas" or "mlx"), `kernel` (its name or None), `reason`, `rejected` (pairs of a
+        candidate and the reason against it), `copies` (operands that must be copied first). `str()` is readable.
+
+    Raises:
+        TypeError: an operand is not an `mlx.core.array`.
+        ValueError: as for `matmul`.
+
+    Example:
+        >>> explain(mx.zeros((64, 64)), mx.zeros((64, 64)), kernel="naive").kernel
+        'naive'
+    """
+    _check_arrays("explain", a=a, b=b)
+    if bias is not None:
+        _check_arrays("explain", bias=bias)
+    _check_precision("explain", precision)
+    return _ext.explain(a, b, bias=bias, kernel=kernel, stream=stream)
