@@ -1,0 +1,151 @@
+"""`mlx_gemm.linear` under every `mlx.nn.Linear` of a model, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as mlx_nn
+
+from mlx_gemm.ops import _check_precision, linear
+
+
+class Linear(mlx_nn.Linear):
+    """`mlx.nn.Linear` computed by `mlx_gemm.linear`: y = x weight^T + bias.
+
+    Constructor, parameters (`weight` `[output_dims, input_dims]`, `bias` `[output_dims]`), initial values and repr are
+    the same.
+
+    Args:
+        input_dims: size of the last axis of the input.
+        output_dims: size of the last axis of the output.
+        bias: whether the layer has a bias.
+        precision: as for `mlx_gemm.linear`.
+
+    Raises:
+        ValueError: an unknown precision; when called, as for `mlx_gemm.linear`.
+    """
+
+    def __init__(self, input_dims: int, output_dims: int, bias: bool = True, *, precision: str | None = None) -> None:
+        _check_precision("nn.Linear", precision)
+        super().__init__(input_dims, output_dims, bias)
+        self._precision = precision
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return linear(x, self["weight"], self.get("bias"), precision=self._precision)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a container (a module, dict or list) holds a layer."""
+
+    path: str
+    container: Any
+    key: Any
+    original: mlx_nn.Linear
+
+
+class Swap:
+    """The layers that one call of `swap` replaced."""
+
+    def __init__(self, places: list[_Place], precision: str | None) -> None:
+        self._paths = [place.path for place in places]
+        self._places = places
+        self._replacements = {id(place.original): _replacement(place.original, precision) for place in places}
+        for place in places:
+            place.container[place.key] = self._replacements[id(place.original)]
+
+    @property
+    def count(self) -> int:
+        """Number of places whose layer was replaced; a layer that the model holds in two places counts twice."""
+        return len(self._paths)
+
+    @property
+    def paths(self) -> list[str]:
+        """Path of every replaced layer, such as `"layers.0.attention.query"`."""
+        return list(self._paths)
+
+    def restore(self) -> None:
+        """Put the original layers back, with the parameters and the training state that the model has now.
+
+        A place that something else has taken in the meantime is left alone. A second call does nothing.
+        """
+        places, self._places = self._places, []
+        for place in places:
+            replacement = self._replacements[id(place.original)]
+            if place.container[place.key] is replacement:
+                _carry_state(replacement, place.original)
+                place.container[place.key] = place.original
+
+
+def swap(
+    model: mlx_nn.Module,
+    predicate: Callable[[str, mlx_nn.Module], bool] | None = None,
+    *,
+    precision: str | None = None,
+) -> Swap:
+    """Put `mlx_gemm.linear` under the `mlx.nn.Linear` layers of a model, in place, like `mlx.nn.quantize`.
+
+    The new layers share the parameter arrays of the old ones and their place in the parameter tree, and keep frozen
+    parameters frozen. Only layers whose type is exactly `mlx.nn.Linear` are replaced: quantized layers and subclasses
+    compute something else. Layers are found where `Module.parameters()` finds them: in modules, dicts and lists.
+
+    Args:
+        model: the model to change.
+        predicate: called with the path and the module of every candidate; a layer is replaced where it returns True.
+        precision: as for `mlx_gemm.linear`, for every replaced layer.
+
+    Returns:
+        A handle: `count`, `paths`, and `restore()`, which undoes the swap.
+
+    Raises:
+        TypeError: `model` is not a `mlx.nn.Module`.
+        ValueError: `model` is itself a `Linear`, which cannot be replaced in place; or an unknown precision.
+
+    Example:
+        >>> import mlx.nn
+        >>> model = mlx.nn.Sequential(mlx.nn.Linear(8, 8), mlx.nn.ReLU(), mlx.nn.Linear(8, 2))
+        >>> swapped = swap(model)
+        >>> swapped.paths
+        ['layers.0', 'layers.2']
+        >>> swapped.restore()
+    """
+    _check_precision("nn.swap", precision)
+    if not isinstance(model, mlx_nn.Module):
+        raise TypeError(f"[mlx_gemm.nn.swap] model must be an mlx.nn.Module, got {type(model).__name__}")
+    if isinstance(model, mlx_nn.Linear):
+        raise ValueError(
+            "[mlx_gemm.nn.swap] the model is itself a Linear, which cannot be replaced in place: "
+            "pass the module that holds it, or build an mlx_gemm.nn.Linear"
+        )
+    chosen = [p for p in _places(model) if predicate is None or predicate(p.path, p.original)]
+    return Swap(chosen, precision)
+
+
+def _places(container: Any, path: str = "", seen: set[int] | None = None) -> Iterator[_Place]:
+    seen = set() if seen is None else seen
+    if id(container) in seen:
+        return
+    seen.add(id(container))
+    for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+        here = f"{path}.{key}" if path else str(key)
+        if type(value) is mlx_nn.Linear:
+            yield _Place(here, container, key, value)
+        elif isinstance(value, (dict, list)):
+            yield from _places(value, here, seen)
+
+
+def _replacement(original: mlx_nn.Linear, precision: str | None) -> Linear:
+    layer = Linear.__new__(Linear)
+    _carry_state(original, layer)
+    layer._precision = precision
+    return layer
+
+
+def _carry_state(source: mlx_nn.Linear, target: mlx_nn.Linear) -> None:
+    dict.clear(target)
+    dict.update(target, source)
+    attributes = {name: value for name, value in vars(source).items() if name != "_precision"}
+    target.__dict__.update(attributes, _no_grad=set(source._no_grad))
