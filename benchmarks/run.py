@@ -1,0 +1,102 @@
+"""Measure a suite of benchmarks/suites.toml and write one JSON line per case and candidate.
+
+    python benchmarks/run.py foundation
+
+The lines go to benchmarks/results/<machine>/<suite>-<time>.jsonl; nothing is written when a result is wrong or the
+machine is busy. benchmarks/report.py turns committed lines into the README's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from tqdm import tqdm
+
+from mlx_gemm import bench, kernels, machine
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).resolve().parent
+
+# For what else is running to finish.
+RETRY_AFTER_S = 15
+
+
+def names_of(case: dict[str, Any]) -> list[str]:
+    """The candidates of a case: those named, then the families' kernels in the registry's order."""
+    families = case.get("families", [])
+    return [*case["candidates"], *(k.name for k in kernels() if k.family in families)]
+
+
+def measure_case(case: dict[str, Any], suite: dict[str, Any], seed: int, attempts: int) -> list[dict[str, Any]]:
+    """Records of one case; a busy machine is given a few chances to calm down."""
+    shape, names = bench.Shape(case["size"], case["size"], case["size"]), names_of(case)
+    for attempts_left in reversed(range(attempts)):
+        canary = bench.Canary()
+        with tqdm(total=bench.Settings().rounds * len(names), desc=case["name"], leave=False) as bar:
+            try:
+                timings = bench.compare(
+                    shape,
+                    names,
+                    seed=seed,
+                    stream=mx.Device(getattr(mx, suite["device"])),
+                    canary=canary,
+                    progress=lambda name, bar=bar: bar.update(),
+                )
+                break
+            except bench.MachineBusy:
+                if attempts_left == 0:
+                    raise
+                time.sleep(RETRY_AFTER_S)
+    watch = {"canary_slowdown": canary.slowdown, "canary_least_share": min(canary.shares)}
+    return [{"case": case["name"], **record, **watch} for record in bench.records(shape, timings, suite["baseline"])]
+
+
+def run(suite_name: str, suite: dict[str, Any], seed: int, attempts: int) -> list[dict[str, Any]]:
+    """Records of every case of a suite, each with what is needed to judge and to repeat it."""
+    context = {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": f"python benchmarks/run.py {shlex.join(sys.argv[1:])}",
+        "seed": seed,
+        **machine.git_state(FOLDER),
+        "machine": machine.facts(),
+    }
+    measured = [record for case in suite["case"] for record in measure_case(case, suite, seed, attempts)]
+    return [{"suite": suite_name, **record, **context} for record in measured]
+
+
+def main() -> int:
+    suites = tomllib.loads((FOLDER / "suites.toml").read_text())
+    parser = argparse.ArgumentParser(description="Measure a suite of benchmarks/suites.toml.")
+    parser.add_argument("suite", choices=sorted(suites))
+    parser.add_argument("--seed", type=int, default=0, help="of the random operands (default 0)")
+    parser.add_argument("--attempts", type=int, default=3, help="tries per case while the machine is busy (default 3)")
+    options = parser.parse_args()
+    try:
+        records = run(options.suite, suites[options.suite], options.seed, options.attempts)
+    except (bench.WrongResult, bench.MachineBusy) as refusal:
+        print(f"nothing recorded: {refusal}", file=sys.stderr)
+        return 1
+    folder = FOLDER / "results" / machine.slug()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{options.suite}-{records[0]['date'].replace(':', '').replace('+0000', 'Z')}.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for record in records:
+        print(f"{record['case']:16} {record['candidate']:28} {record['gflops']:8.1f} GFLOP/s  {record['ratio']:6.2f}x")
+    print(f"wrote {path.relative_to(FOLDER.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
