@@ -61,7 +61,7 @@ FAULTS = [
     ("bug_slice_two_gibibytes_in", "2 GiB or more", "a.slice"),
     ("bug_no_is_valid_element", "holds no element .* ask is_valid_element", "get_destination_cooperative_tensor"),
     ("bug_cooperative_tensor_not_initialised", r"accumulates .* element \(0, 0\) nobody has written", "op.run"),
-    ("bug_store_of_an_unwritten_tensor", "cooperative tensor is used that nobody has written", "acc.store"),
+    ("bug_store_of_an_unwritten_tensor", "stored with an element that nobody has written", "acc.store"),
     ("bug_threadgroup_memory_over_the_limit", "the limit is 32768", "second[193]"),
 ]
 

@@ -1,9 +1,11 @@
 // What the Metal headers under include/ call: the state of the running thread, collectives and faults.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
+#include <type_traits>
 
 #include "csrc/metal_host/host.h"
 
@@ -41,6 +43,17 @@ struct VariableDeclaration {
   size_t element_bytes;
 };
 void* threadgroup_variable(const VariableDeclaration& declaration, Site site);
+
+// Memory that a GPU leaves uninitialised is filled with this byte. Repeated, it is a NaN in every floating-point format
+// that no arithmetic produces.
+constexpr int kUnwritten = 0xff;
+
+template <class T>
+constexpr bool is_unwritten(T value) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4);
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+  return std::bit_cast<Bits>(value) == Bits(~Bits(0));
+}
 
 // ---- Collectives ----
 
@@ -99,9 +112,6 @@ struct Tile {
 };
 Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
 void close_tile(void* data);
-
-// Faults when [data, data + bytes) of a cooperative tensor still has its initial value.
-void check_written(const void* data, size_t bytes, Site site);
 
 // ---- Registration of translated kernels ----
 

@@ -32,11 +32,6 @@ void fiber_entry() {
 
 }  // namespace
 
-bool is_unwritten(const void* element, size_t bytes) {
-  const auto* begin = static_cast<const unsigned char*>(element);
-  return std::all_of(begin, begin + bytes, [](unsigned char byte) { return byte == kUnwritten; });
-}
-
 const char* to_string(Collective collective) {
   switch (collective) {
     case Collective::none:
@@ -440,11 +435,5 @@ Tile open_tile(uint32_t simdgroups, size_t bytes, Site site) {
 }
 
 void close_tile(void* data) { running_lane->group->close_tile(data); }
-
-void check_written(const void* data, size_t bytes, Site site) {
-  if (is_unwritten(data, bytes)) {
-    fault(site, "an element of a cooperative tensor is used that nobody has written");
-  }
-}
 
 }  // namespace metal_host

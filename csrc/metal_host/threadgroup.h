@@ -20,11 +20,6 @@ constexpr uint32_t kSimdWidth = 32;
 constexpr uint32_t kMaxThreads = 1024;             // per threadgroup; Metal feature set tables
 constexpr size_t kMaxThreadgroupBytes = 32 << 10;  // likewise
 
-// Memory that a GPU leaves uninitialised is filled with this byte. Repeated, it is a NaN in every floating-point format
-// that no arithmetic produces.
-constexpr int kUnwritten = 0xff;
-bool is_unwritten(const void* element, size_t bytes);
-
 enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d };
 const char* to_string(Collective collective);
 

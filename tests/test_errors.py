@@ -1,0 +1,146 @@
+"""Every misuse is refused when the op is built, with a message that says what was wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_gemm
+from mlx_gemm import host
+
+
+def zeros(*shape: int) -> mx.array:
+    return mx.zeros(shape)
+
+
+def raises(message: str, kind: type[Exception] = ValueError) -> AbstractContextManager[object]:
+    return pytest.raises(kind, match=re.escape(message))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ((3, 4), (5, 6), "[mlx_gemm.matmul] expected a.shape[-1] == b.shape[-2], got a=(3,4) b=(5,6)"),
+        ((4,), (5,), "[mlx_gemm.matmul] expected a.shape[-1] == b.shape[-2], got a=(1,4) b=(5,1)"),
+        ((2, 3, 4), (3, 4, 5), "[mlx_gemm.matmul] expected batch dimensions that broadcast, got a=(2,3,4) b=(3,4,5)"),
+        ((), (4, 5), "[mlx_gemm.matmul] expected operands with at least one dimension, got a=() b=(4,5)"),
+    ],
+)
+def test_shapes_that_do_not_fit(a: tuple, b: tuple, message: str) -> None:
+    with raises(message):
+        mlx_gemm.matmul(zeros(*a), zeros(*b))
+    with raises(message.replace("matmul", "explain")):
+        mlx_gemm.explain(zeros(*a), zeros(*b))
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "bias", "message"),
+    [
+        ((3, 4), (5, 6), None, "[mlx_gemm.linear] expected x[..., K] and weight[N, K], got x=(3,4) weight=(5,6)"),
+        ((3, 4), (4,), None, "[mlx_gemm.linear] expected x[..., K] and weight[N, K], got x=(3,4) weight=(4)"),
+        ((), (5, 4), None, "[mlx_gemm.linear] expected x[..., K] and weight[N, K], got x=() weight=(5,4)"),
+        ((3, 4), (5, 4), (4,), "[mlx_gemm.linear] expected bias[N] with N=5, got bias=(4)"),
+        ((3, 4), (5, 4), (1, 5), "[mlx_gemm.linear] expected bias[N] with N=5, got bias=(1,5)"),
+    ],
+)
+def test_linear_shapes_that_do_not_fit(x: tuple, weight: tuple, bias: tuple | None, message: str) -> None:
+    with raises(message):
+        mlx_gemm.linear(zeros(*x), zeros(*weight), None if bias is None else zeros(*bias))
+
+
+@pytest.mark.parametrize("other", [[[1.0]], np.ones((2, 2)), 1.0, None], ids=lambda x: type(x).__name__)
+def test_operands_must_be_arrays(other: object) -> None:
+    kind = type(other).__name__
+    a = zeros(2, 2)
+    with raises(f"[mlx_gemm.matmul] a must be an mlx.core.array, got {kind}", TypeError):
+        mlx_gemm.matmul(other, a)
+    with raises(f"[mlx_gemm.matmul] b must be an mlx.core.array, got {kind}", TypeError):
+        mlx_gemm.matmul(a, other)
+    with raises(f"[mlx_gemm.linear] weight must be an mlx.core.array, got {kind}", TypeError):
+        mlx_gemm.linear(a, other)
+    with raises(f"[mlx_gemm.explain] a must be an mlx.core.array, got {kind}", TypeError):
+        mlx_gemm.explain(other, a)
+    with raises(f"[mlx_gemm.host.run] b must be an mlx.core.array, got {kind}", TypeError):
+        host.run("naive", a, other)
+    if other is not None:
+        with raises(f"[mlx_gemm.linear] bias must be an mlx.core.array, got {kind}", TypeError):
+            mlx_gemm.linear(a, a, other)
+
+
+def test_integers_are_no_matrices() -> None:
+    a = mx.ones((2, 2), mx.int32)
+    message = (
+        "[mlx_gemm.matmul] expected operands that promote to a floating-point or complex type, got int32 and int32"
+    )
+    with raises(message):
+        mlx_gemm.matmul(a, a)
+
+
+def test_unknown_kernels_get_suggestions() -> None:
+    with raises("[mlx_gemm.matmul] no kernel is called 'tiled16'; the nearest names are tiled_16"):
+        mlx_gemm.matmul(zeros(2, 2), zeros(2, 2), kernel="tiled16")
+    with raises("[mlx_gemm.host.run] no kernel is called ''"):
+        host.run("", zeros(2, 2), zeros(2, 2))
+
+
+def test_a_named_kernel_keeps_its_rules() -> None:
+    message = "simdgroup_32x32 needs N to be a multiple of 32, got N=33"
+    a, b = zeros(32, 8), zeros(8, 33)
+    with raises(f"[mlx_gemm.matmul] {message}"):
+        mlx_gemm.matmul(a, b, kernel="simdgroup_32x32")
+    with raises(f"[mlx_gemm.linear] {message}"):
+        mlx_gemm.linear(a, zeros(33, 8), kernel="simdgroup_32x32")
+    with raises(f"[mlx_gemm.explain] {message}"):
+        mlx_gemm.explain(a, b, kernel="simdgroup_32x32")
+    with raises(f"[mlx_gemm.host.run] {message}"):
+        host.run("simdgroup_32x32", a, b)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.complex64])
+def test_a_named_kernel_takes_its_own_type(dtype: mx.Dtype) -> None:
+    a = mx.zeros((8, 8), dtype)
+    name = str(dtype).rpartition(".")[2]
+    with raises(f"[mlx_gemm.matmul] naive multiplies float32, got {name}"):
+        mlx_gemm.matmul(a, a, kernel="naive")
+    with raises(f"[mlx_gemm.host.run] naive multiplies float32, got {name}"):
+        host.run("naive", a, a)
+
+
+@pytest.mark.parametrize("op", [mlx_gemm.matmul, mlx_gemm.linear, mlx_gemm.explain], ids=lambda op: op.__name__)
+def test_precisions(op: Callable[..., object]) -> None:
+    a = zeros(2, 2)
+    for precision in ("high", "medium"):
+        with raises(f"[mlx_gemm.{op.__name__}] precision='{precision}' has no kernel yet: 'highest' is supported"):
+            op(a, a, precision=precision)
+    with raises(f"[mlx_gemm.{op.__name__}] precision must be one of highest, high, medium, got 'fast'"):
+        op(a, a, precision="fast")
+
+
+def test_host_run_takes_matrices_that_are_not_empty() -> None:
+    with raises("[mlx_gemm.host.run] expected a[M, K] and b[K, N], got a=(2,3,4) b=(4,5)"):
+        host.run("naive", zeros(2, 3, 4), zeros(4, 5))
+    with raises("[mlx_gemm.host.run] expected a.shape[-1] == b.shape[-2], got a=(3,4) b=(5,6)"):
+        host.run("naive", zeros(3, 4), zeros(5, 6))
+    with raises("[mlx_gemm.host.run] naive needs K to be at least 1, got K=0"):
+        host.run("naive", zeros(3, 0), zeros(0, 6))
+
+
+def test_host_run_modes() -> None:
+    a = zeros(64, 64)
+    with raises("[mlx_gemm.host.run] 'threads' is not one of auto, lanes, uniform"):
+        host.run("naive", a, a, mode="threads")
+    with raises("naive asks which lane it runs on: mode='uniform' cannot run it, mode='lanes' can"):
+        host.run("naive", a, a, mode="uniform")
+    assert host.run("tensorops_64x64", a, a, mode="uniform")[1].mode == "uniform"
+    assert issubclass(host.HostFault, RuntimeError)
+
+
+def test_a_product_inside_a_graph_fails_where_it_is_built() -> None:
+    x = mx.ones((4, 4)) + 1
+    with raises("expected a.shape[-1] == b.shape[-2]"):
+        mlx_gemm.matmul(x, x[:3])
