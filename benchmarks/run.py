@@ -69,7 +69,7 @@ def run(suite_name: str, suite: dict[str, Any], seed: int, attempts: int) -> lis
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": f"python benchmarks/run.py {shlex.join(sys.argv[1:])}",
         "seed": seed,
-        **machine.git_state(FOLDER),
+        **machine.git_state(FOLDER.parent, but="benchmarks/results"),
         "machine": machine.facts(),
     }
     measured = [record for case in suite["case"] for record in measure_case(case, suite, seed, attempts)]

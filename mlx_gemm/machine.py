@@ -75,12 +75,15 @@ def slug() -> str:
     return "-".join([*re.findall(r"[a-z0-9.]+", words), str(usable_cores()), "cores"])
 
 
-def git_state(root: Path) -> dict[str, str | bool]:
-    """Commit of the work tree at `root`, and whether tracked files differ from it; empty outside a git repository."""
+def git_state(root: Path, but: str = ".git") -> dict[str, str | bool]:
+    """Commit of the work tree at `root`, and whether any file differs from it; empty outside a git repository.
+
+    Files that git ignores do not count, nor do those in the folder `but`.
+    """
     sha = _output_of("git", "-C", str(root), "rev-parse", "HEAD")
     if not sha:
         return {}
-    changes = _output_of("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
+    changes = _output_of("git", "-C", str(root), "status", "--porcelain", "--", ".", f":(exclude){but}")
     return {"git_sha": sha, "git_dirty": bool(changes)}
 
 

@@ -200,3 +200,8 @@ def test_git_state_tells_clean_from_dirty(tmp_path: Path) -> None:
     assert state["git_dirty"] is False
     (tmp_path / "file").write_text("two")
     assert machine.git_state(tmp_path) == {**state, "git_dirty": True}
+    git("checkout", "file")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "new").write_text("new")
+    assert machine.git_state(tmp_path) == {**state, "git_dirty": True}
+    assert machine.git_state(tmp_path, but="results") == state

@@ -48,6 +48,7 @@ template <int BM, int BN, int SIMDGROUPS, TileOrder ORDER>
   const uint2 tile = tile_of<ORDER, BM, BN>(group, p.M, p.N);
   const int row = int(tile.y) * BM;
   const int col = int(tile.x) * BN;
+  // lint: allow(large-slice) select.cpp keeps each operand below 2 GiB; slices are what this rung shows
   if (row + BM <= p.M && col + BN <= p.N) {
     auto a_rows = a.slice<dynamic_extent, BM>(0, row);
     auto b_columns = b.slice<BN, dynamic_extent>(col, 0);
