@@ -1,5 +1,7 @@
 #include "csrc/ops.h"
 
+#include <algorithm>
+
 #include "csrc/backends/device_traits.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
@@ -50,6 +52,22 @@ Matrices matrices(std::string_view op, const mx::array& a, const mx::array& b, c
     return x.ndim() == 1 ? mx::expand_dims(typed, new_axis, s) : typed;
   };
   return {matrix(a, 0), matrix(b, 1)};
+}
+
+// Candidates that lose for the same reason, in the order of the first; a reason that names its candidate is told
+// without.
+std::vector<std::pair<std::string, std::string>> rejections_by_reason(const Plan& plan) {
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (const auto& [candidate, reason] : plan.rejected) {
+    const std::string rule = reason.starts_with(candidate + " ") ? reason.substr(candidate.size() + 1) : reason;
+    const auto group = std::ranges::find(groups, rule, [](const auto& entry) { return entry.first; });
+    if (group == groups.end()) {
+      groups.emplace_back(rule, candidate);
+    } else {
+      group->second += ", " + candidate;
+    }
+  }
+  return groups;
 }
 
 void check_lowering(std::string_view op, Dtype dtype, const DeviceTraits& device) {
@@ -173,20 +191,8 @@ std::string to_string(const Explanation& explanation) {
   text << "runs " << (plan.kernel != nullptr ? plan.kernel->name : to_string(plan.route)) << ": " << plan.reason
        << "\n";
   text << "copies " << plan.copies << " operands";
-  for (size_t i = 0; i < plan.rejected.size();) {
-    const auto& [candidate, reason] = plan.rejected[i];
-    if (reason.starts_with(candidate)) {
-      text << "\nnot " << reason;
-      ++i;
-      continue;
-    }
-    // Candidates that lose for the same reason share a line.
-    text << "\nnot ";
-    for (const char* separator = ""; i < plan.rejected.size() && plan.rejected[i].reason == reason; ++i) {
-      text << separator << plan.rejected[i].candidate;
-      separator = ", ";
-    }
-    text << ": " << reason;
+  for (const auto& [reason, candidates] : rejections_by_reason(plan)) {
+    text << "\nnot " << candidates << ": " << reason;
   }
   return text.str();
 }

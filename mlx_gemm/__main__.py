@@ -11,9 +11,13 @@ from typing import NoReturn
 
 import mlx.core as mx
 
-from mlx_gemm import bench, demo, ladder, machine
 from mlx_gemm.host import HostFault
 from mlx_gemm.kernels import KernelInfo, explain, kernels
+
+try:
+    from mlx_gemm import bench, demo, ladder, machine
+except ModuleNotFoundError as missing:
+    sys.exit(f"python -m mlx_gemm needs {missing.name}: pip install 'mlx-gemm[bench]'")
 
 DTYPES = ("float32", "float16", "bfloat16", "complex64")
 LAYOUTS = ("nn", "nt", "tn", "tt")

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlx_gemm import _ext
 from mlx_gemm._ext import HostFault, Report
-from mlx_gemm.ops import _check_arrays
+from mlx_gemm.ops import check_arrays
 
 __all__ = ["HostFault", "Report", "run"]
 
@@ -46,5 +46,5 @@ def run(
         >>> report.requested_read_bytes
         16384
     """
-    _check_arrays("host.run", a=a, b=b)
+    check_arrays("host.run", a=a, b=b)
     return _ext.host_run(kernel, a, b, check=check, seed=seed, mode=mode)

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlx_gemm import _ext
 from mlx_gemm._ext import KernelInfo, Plan
-from mlx_gemm.ops import _check_arrays, _check_precision
+from mlx_gemm.ops import check_arrays, check_precision
 
 __all__ = ["KernelInfo", "Plan", "explain", "kernels"]
 
@@ -59,8 +59,8 @@ def explain(
         >>> explain(mx.zeros((64, 64)), mx.zeros((64, 64)), kernel="naive").kernel
         'naive'
     """
-    _check_arrays("explain", a=a, b=b)
+    check_arrays("explain", a=a, b=b)
     if bias is not None:
-        _check_arrays("explain", bias=bias)
-    _check_precision("explain", precision)
+        check_arrays("explain", bias=bias)
+    check_precision("explain", precision)
     return _ext.explain(a, b, bias=bias, kernel=kernel, stream=stream)

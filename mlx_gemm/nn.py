@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as mlx_nn
 
-from mlx_gemm.ops import _check_precision, linear
+from mlx_gemm.ops import check_precision, linear
 
 
 class Linear(mlx_nn.Linear):
@@ -29,7 +29,7 @@ class Linear(mlx_nn.Linear):
     """
 
     def __init__(self, input_dims: int, output_dims: int, bias: bool = True, *, precision: str | None = None) -> None:
-        _check_precision("nn.Linear", precision)
+        check_precision("nn.Linear", precision)
         super().__init__(input_dims, output_dims, bias)
         self._precision = precision
 
@@ -112,7 +112,7 @@ def swap(
         ['layers.0', 'layers.2']
         >>> swapped.restore()
     """
-    _check_precision("nn.swap", precision)
+    check_precision("nn.swap", precision)
     if not isinstance(model, mlx_nn.Module):
         raise TypeError(f"[mlx_gemm.nn.swap] model must be an mlx.nn.Module, got {type(model).__name__}")
     if isinstance(model, mlx_nn.Linear):

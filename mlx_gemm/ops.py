@@ -44,8 +44,8 @@ def matmul(
         >>> matmul(mx.ones((2, 3)), mx.ones((3, 4))).shape
         (2, 4)
     """
-    _check_arrays("matmul", a=a, b=b)
-    _check_precision("matmul", precision)
+    check_arrays("matmul", a=a, b=b)
+    check_precision("matmul", precision)
     return _ext.matmul(a, b, kernel=kernel, stream=stream)
 
 
@@ -79,20 +79,20 @@ def linear(
         >>> linear(mx.ones((5, 3)), mx.ones((4, 3)), mx.zeros(4)).shape
         (5, 4)
     """
-    _check_arrays("linear", x=x, weight=weight)
+    check_arrays("linear", x=x, weight=weight)
     if bias is not None:
-        _check_arrays("linear", bias=bias)
-    _check_precision("linear", precision)
+        check_arrays("linear", bias=bias)
+    check_precision("linear", precision)
     return _ext.linear(x, weight, bias, kernel=kernel, stream=stream)
 
 
-def _check_arrays(op: str, **operands: object) -> None:
+def check_arrays(op: str, **operands: object) -> None:
     for name, operand in operands.items():
         if not isinstance(operand, mx.array):
             raise TypeError(f"[mlx_gemm.{op}] {name} must be an mlx.core.array, got {type(operand).__name__}")
 
 
-def _check_precision(op: str, precision: str | None) -> None:
+def check_precision(op: str, precision: str | None) -> None:
     if precision is None or precision == "highest":
         return
     if precision in _PRECISIONS:
