@@ -84,7 +84,19 @@ def test_gradients_of_a_named_kernel_need_not_fit_it(seed: int) -> None:
     assert mx.array_equal(gradients[1], a.T @ cotangent)
 
 
-@pytest.mark.parametrize("x_shape", [(4,), (3, 4), (2, 3, 4), (0, 4)], ids=str)
+@pytest.mark.parametrize("kernel", [None, "naive"])
+def test_gradients_of_linear_without_rows(kernel: str | None) -> None:
+    # Not compared with MLX, whose own sum over no rows can spin forever (0.32.4).
+    primals = [mx.zeros((0, 4)), mx.ones((5, 4)), mx.ones(5)]
+    (out,), gradients = mx.vjp(
+        lambda x, weight, bias: mlx_gemm.linear(x, weight, bias, kernel=kernel), primals, [mx.zeros((0, 5))]
+    )
+    assert out.shape == (0, 5)
+    for gradient, primal in zip(gradients, primals, strict=True):
+        assert mx.array_equal(gradient, mx.zeros(primal.shape))
+
+
+@pytest.mark.parametrize("x_shape", [(4,), (3, 4), (2, 3, 4)], ids=str)
 @pytest.mark.parametrize("kernel", [None, "naive"])
 def test_gradients_of_linear(x_shape: tuple, kernel: str | None, seed: int) -> None:
     x, weight, bias = (mx.array(integers(s, seed + i)) for i, s in enumerate([x_shape, (5, 4), (5,)]))
