@@ -54,10 +54,20 @@ std::optional<std::string> broken_by_shape(const KernelInfo& kernel, const Probl
 }
 
 std::optional<std::string> broken_by_size(const KernelInfo& kernel, const Problem& problem) {
-  // Lengths first, so that the extents below cannot overflow.
-  for (const int64_t length : {problem.M, problem.N, problem.K, problem.lda, problem.ldb}) {
-    if (length > std::numeric_limits<int32_t>::max()) {
-      return sentence(kernel.name, " takes sizes and leading dimensions below 2^31, got ", length);
+  // Lengths first, so that the extents below cannot overflow. Kernels round a size up to a whole number of tiles.
+  constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+  const struct {
+    int64_t length;
+    int64_t limit;
+  } lengths[] = {{problem.M, kInt32Max - kernel.bm},
+                 {problem.N, kInt32Max - kernel.bn},
+                 {problem.K, kInt32Max - kernel.bk},
+                 {problem.lda, kInt32Max},
+                 {problem.ldb, kInt32Max}};
+  for (const auto& [length, limit] : lengths) {
+    if (length > limit) {
+      return sentence(kernel.name, " takes sizes and leading dimensions that fit 32 bits with a tile to spare, got ",
+                      length);
     }
   }
   const struct {

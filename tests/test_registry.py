@@ -94,7 +94,7 @@ def test_unsupported_names_the_rule(kernel: KernelInfo) -> None:
             assert rule == f"{kernel.name} needs {name} to be a multiple of {need}, got {name}={need + 1}"
     assert f"{kernel.name} multiplies float32, got float16" == _ext.unsupported(kernel.name, m, n, k, dtype="float16")
     assert "layout nn, got nt" in _ext.unsupported(kernel.name, m, n, k, layout="nt")
-    assert "below 2^31, got 2147483648" in _ext.unsupported(kernel.name, m, n, 2**31)
+    assert "fit 32 bits with a tile to spare, got 2147483648" in _ext.unsupported(kernel.name, m, n, 2**31)
 
 
 def test_unsupported_rejects_unknown_names() -> None:
@@ -102,3 +102,11 @@ def test_unsupported_rejects_unknown_names() -> None:
         _ext.unsupported("naiv", 1, 1, 1)
     with pytest.raises(ValueError, match="'xx' is not one of nn, nt, tn, tt"):
         _ext.unsupported("naive", 1, 1, 1, layout="xx")
+
+
+@pytest.mark.parametrize("kernel", ["tiled_16", "coarse_2d"])
+def test_sizes_leave_room_for_one_more_tile(kernel: str) -> None:
+    # The loops of these kernels step past K by up to a tile, in 32 bits.
+    assert "a tile to spare" in _ext.unsupported(kernel, 1, 1, 2**31 - 1)
+    step = next(k.bk for k in _ext.kernels() if k.name == kernel)
+    assert _ext.unsupported(kernel, 1, 1, 2**31 - 1 - step) is None
