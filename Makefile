@@ -4,13 +4,14 @@ PYTHON ?= python3
 CXX ?= g++
 export CXX
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
 FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test lint format clean check
+.PHONY: build demo test lint format clean check check-builds sanitize address-spaces aarch64
 
 build: $(VENV)/built.stamp
 
@@ -24,11 +25,35 @@ lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
+	$(BIN)/python tools/lint/metal_lint.py --all
 
 format: build
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(FORMATTED)
+
+# The ladder as a plain program (tests/cpp): under sanitizers, with address spaces as types, on another processor.
+check-builds: sanitize address-spaces aarch64
+
+KERNEL_CHECK = PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S tests/cpp -G Ninja -DCMAKE_BUILD_TYPE=Release
+
+sanitize: build
+	$(KERNEL_CHECK) -B build/sanitize -DCMAKE_CXX_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all"
+	$(BIN)/cmake --build build/sanitize
+	build/sanitize/check_kernels
+
+address-spaces: build
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
+	PYTHON="$(CURDIR)/$(BIN)/python" $(KERNEL_CHECK) -B build/address-spaces -DMLX_GEMM_ADDRESS_SPACES=ON \
+	  -DCMAKE_CXX_COMPILER="$(CURDIR)/tests/cpp/zig-c++"
+	PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/cmake --build build/address-spaces
+	build/address-spaces/check_kernels
+
+# Needs qemu-user-static and g++-aarch64-linux-gnu (Debian's names).
+aarch64: build
+	$(KERNEL_CHECK) -B build/aarch64 -DCMAKE_TOOLCHAIN_FILE="$(CURDIR)/tests/cpp/aarch64-linux-gnu.cmake"
+	$(BIN)/cmake --build build/aarch64
+	qemu-aarch64-static build/aarch64/check_kernels
 
 clean:
 	rm -rf $(VENV) build dist
