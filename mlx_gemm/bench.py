@@ -130,6 +130,7 @@ class Canary:
     LEAST_SHARE = 0.7  # of the cores; quiet machines show 0.85 and more, one other busy process on two cores 0.5
     MOST_SLOWDOWN = 1.6  # over the fastest; quiet virtual machines show up to 1.3
     REPEATS = 5
+    TRIES = 4  # another process stays; a hiccup of a virtual machine has passed by the next try
 
     def __init__(
         self,
@@ -146,15 +147,25 @@ class Canary:
         self.shares: list[float] = []
 
     def sample(self) -> None:
-        """Run the workload a few times and keep the median of its time and of the share of the cores it got."""
+        """Take a reading, again when it shows a busy machine, and keep the quietest."""
+        readings = []
+        for _ in range(self.TRIES):
+            readings.append(self._reading())
+            if readings[-1][0] >= self.LEAST_SHARE:
+                break
+        share, seconds = max(readings)
+        self.shares.append(share)
+        self.samples_s.append(seconds)
+
+    def _reading(self) -> tuple[float, float]:
+        """Medians, over a few runs of the workload, of the share of the cores that it got and of its seconds."""
         seconds, shares = [], []
         for _ in range(self.REPEATS):
             wall, cpu = self._wall(), self._cpu()
             self._work()
             seconds.append(self._wall() - wall)
             shares.append((self._cpu() - cpu) / (seconds[-1] * self.cores))
-        self.samples_s.append(statistics.median(seconds))
-        self.shares.append(statistics.median(shares))
+        return statistics.median(shares), statistics.median(seconds)
 
     @property
     def slowdown(self) -> float:
