@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
 #include "csrc/host_run.h"
@@ -103,6 +104,9 @@ void bind_kernel_info(nb::module_& m) {
       .def_ro("deterministic", &KernelInfo::deterministic)
       .def_prop_ro("role", [](const KernelInfo& k) { return to_string(k.role); })
       .def_ro("summary", &KernelInfo::summary)
+      .def_prop_ro(
+          "metal_source", [](const KernelInfo& k) { return kernel_source(k.name); },
+          "The Metal file that a GPU compiles at run time.")
       .def(
           "requested_read_bytes",
           [](const KernelInfo& k, int64_t M, int64_t N, int64_t K) {

@@ -6,6 +6,8 @@
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/cpu/host_play.h"
 #include "csrc/backends/cpu/strided_copy.h"
+#include "csrc/backends/device_traits.h"
+#include "csrc/backends/metal/launch.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
 #include "csrc/select.h"
@@ -34,6 +36,19 @@ struct Source {
     return copy;
   }
 };
+
+// Calls multiply(offsets of the operands) for each product of a batch.
+template <class Multiply>
+void for_each_product(const GemmView& view, const Multiply& multiply) {
+  const Problem& problem = view.problem;
+  for (int64_t i = 0; i < problem.batch; ++i) {
+    multiply(OperandOffsets{
+        .a = step_offset(i, view.loop, view.a_steps),
+        .b = step_offset(i, view.loop, view.b_steps),
+        .c = i * problem.M * problem.N,
+    });
+  }
+}
 
 // Everything that the stream's thread needs, by value: MLX keeps the memory alive, not the arrays.
 struct Task {
@@ -73,25 +88,13 @@ struct Task {
     }
   }
 
-  template <class Multiply>
-  void for_each_product(const Multiply& multiply) const {
-    const Problem& problem = view.problem;
-    for (int64_t i = 0; i < problem.batch; ++i) {
-      multiply(OperandOffsets{
-          .a = step_offset(i, view.loop, view.a_steps),
-          .b = step_offset(i, view.loop, view.b_steps),
-          .c = i * problem.M * problem.N,
-      });
-    }
-  }
-
   void run_blas() const {
     const float* a_data = a.addressable();
     const float* b_data = b.addressable();
     if (bias != nullptr) {
       fill_bias();
     }
-    for_each_product([&](const OperandOffsets& at) {
+    for_each_product(view, [&](const OperandOffsets& at) {
       blas_gemm(view.problem, a_data + at.a, b_data + at.b, c + at.c, bias != nullptr);
     });
   }
@@ -99,7 +102,7 @@ struct Task {
   void run_kernel() const {
     const HostOperands operands{a.addressable(), b.addressable(), c};
     try {
-      for_each_product([&](const OperandOffsets& at) { play(plan_launch(*kernel, view.problem, at), operands); });
+      for_each_product(view, [&](const OperandOffsets& at) { play(plan_launch(*kernel, view.problem, at), operands); });
     } catch (...) {
       // Nobody must take a half-written product for a result.
       std::fill_n(c, c_rows * c_columns, std::numeric_limits<float>::quiet_NaN());
@@ -111,8 +114,10 @@ struct Task {
   }
 };
 
-Addressing addressing_for(const KernelInfo* kernel) {
-  return kernel == nullptr ? kBlasAddressing : addressing_of(*kernel);
+Addressing addressing_for(const Executor& executor) {
+  Addressing addressing = executor.kernel == nullptr ? kBlasAddressing : addressing_of(*executor.kernel);
+  addressing.join_rows = executor.joins_rows();
+  return addressing;
 }
 
 }  // namespace
@@ -130,27 +135,28 @@ mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape
   return shape;
 }
 
-Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const KernelInfo* kernel) {
+Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const Executor& executor) {
   // Copies are row-contiguous and always addressable; what they may not exceed is for unsupported() to say.
-  const Addressing addressing{.join_rows = kernel == nullptr};
+  const Addressing addressing{.join_rows = executor.joins_rows()};
   Problem problem = view_gemm(row_contiguous(a), row_contiguous(b), addressing).problem;
   problem.dtype = dtype;
   return problem;
 }
 
-void check_kernel(std::string_view op, const KernelInfo& kernel, const mx::Shape& a, const mx::Shape& b) {
-  const Problem problem = problem_of(a, b, Dtype::float32, &kernel);
+void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTraits& device, const mx::Shape& a,
+                  const mx::Shape& b) {
+  const Problem problem = problem_of(a, b, Dtype::float32, {&kernel, device.backend});
   const bool empty = problem.M == 0 || problem.N == 0 || problem.K == 0 || problem.batch == 0;
   if (empty) {
     return;  // never reaches a kernel
   }
-  if (const auto broken = unsupported(kernel, problem, {})) {
+  if (const auto broken = unsupported(kernel, problem, device)) {
     reject(op, *broken, ", from a=", a, " b=", b);
   }
 }
 
-GemmView view_operands(const mx::array& a, const mx::array& b, const KernelInfo* kernel) {
-  return view_gemm({a.shape(), a.strides()}, {b.shape(), b.strides()}, addressing_for(kernel));
+GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor) {
+  return view_gemm({a.shape(), a.strides()}, {b.shape(), b.strides()}, addressing_for(executor));
 }
 
 void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
@@ -172,7 +178,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     return result;
   };
 
-  const GemmView view = view_operands(inputs[0], inputs[1], kernel_);
+  const GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::cpu});
   const bool has_bias = inputs.size() > 2;
   Task task{
       .kernel = kernel_,
@@ -189,8 +195,26 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   encoder.dispatch(std::move(task));
 }
 
-void Gemm::eval_gpu(const std::vector<mx::array>&, mx::array&) {
-  throw std::runtime_error(error_text("Gemm", "runs on CPU streams: ops on other streams are built without it"));
+// Operands come row-contiguous and without a bias: what a kernel cannot do itself is an op of its own on a GPU.
+void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
+  ++counters().gemm_evals;
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+  if (out.size() == 0) {
+    return;
+  }
+  const GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::metal});
+  if (view.problem.K == 0) {
+    // Fresh memory that no command has seen yet, and that the CPU shares.
+    std::fill_n(out.data<float>(), out.size(), 0.0f);
+    return;
+  }
+  if (view.copy_a || view.copy_b) {
+    throw std::runtime_error(error_text("Gemm", "operands of ", kernel_->name, " must be row-contiguous on a GPU"));
+  }
+  const LaunchArrays<mx::array> arrays{inputs[0], inputs[1], out};
+  for_each_product(view, [&](const OperandOffsets& at) {
+    launch_on_gpu(plan_launch(*kernel_, view.problem, at), arrays, stream());
+  });
 }
 
 bool Gemm::is_equivalent(const Primitive& other) const { return kernel_ == static_cast<const Gemm&>(other).kernel_; }
@@ -204,7 +228,7 @@ std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs)
     reject("linear", "expected bias of shape (", shape.back(), "), got ", inputs[2].shape());
   }
   if (kernel_ != nullptr) {
-    check_kernel("matmul", *kernel_, a, b);
+    check_kernel("matmul", *kernel_, device_traits(stream()), a, b);
   }
   return {shape};
 }

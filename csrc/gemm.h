@@ -1,4 +1,4 @@
-// The lazy GEMM primitive: C = A B (+ bias) in float32, on a CPU stream.
+// The lazy GEMM primitive: C = A B (+ bias) in float32, on a CPU stream or an Apple GPU.
 #pragma once
 
 #include <optional>
@@ -15,19 +15,29 @@ namespace mlx_gemm {
 // Shape of a[..., M, K] b[..., K, N], batch dimensions broadcast. Throws std::invalid_argument where they do not fit.
 mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b);
 
+// What multiplies, and where. A null kernel stands for BLAS or mx.matmul.
+struct Executor {
+  const KernelInfo* kernel;
+  Backend backend;
+
+  // On a CPU a named kernel multiplies matrix by matrix, so that its own rules apply to M as the caller sees it.
+  bool joins_rows() const { return kernel == nullptr || backend == Backend::metal; }
+};
+
 // The product of two row-contiguous arrays of these shapes: what is known while an op is built. Where layouts and
 // copies are concerned only eval knows: lazy arrays have no strides yet.
-Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const KernelInfo* kernel);
+Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const Executor& executor);
 
-// Throws std::invalid_argument when `kernel` cannot run the product on a CPU.
-void check_kernel(std::string_view op, const KernelInfo& kernel, const mx::Shape& a, const mx::Shape& b);
+// Throws std::invalid_argument when `kernel` cannot run the product on `device`.
+void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTraits& device, const mx::Shape& a,
+                  const mx::Shape& b);
 
-GemmView view_operands(const mx::array& a, const mx::array& b, const KernelInfo* kernel);
+GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor);
 
 // Inputs: a[..., M, K], b[..., K, N], and perhaps bias[N]; float32, at least two dimensions each, not broadcast.
 class Gemm : public mx::UnaryPrimitive {
  public:
-  // A null kernel stands for BLAS.
+  // A null kernel stands for BLAS, on CPU streams only.
   Gemm(mx::Stream stream, const KernelInfo* kernel) : UnaryPrimitive(stream), kernel_(kernel) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;

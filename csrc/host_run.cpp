@@ -23,7 +23,7 @@ void check_operands(const KernelInfo& kernel, const mx::array& a, const mx::arra
     reject(kOp, kernel.name, " multiplies float32, got ", a.dtype(), " and ", b.dtype());
   }
   product_shape(kOp, a.shape(), b.shape());
-  const Problem problem = problem_of(a.shape(), b.shape(), kernel.in, &kernel);
+  const Problem problem = problem_of(a.shape(), b.shape(), kernel.in, {&kernel, Backend::cpu});
   if (const auto broken = unsupported(kernel, problem, {})) {
     reject(kOp, *broken);
   }
@@ -70,7 +70,7 @@ std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array&
   mx::array a = a_given;
   mx::array b = b_given;
   mx::eval({a, b});
-  const GemmView view = view_operands(a, b, &kernel);
+  const GemmView view = view_operands(a, b, {&kernel, Backend::cpu});
   std::vector<float> a_copy;
   std::vector<float> b_copy;
   mx::array c({a.shape(0), b.shape(1)}, mx::float32, nullptr, {});

@@ -78,13 +78,16 @@ void check_lowering(std::string_view op, Dtype dtype, const DeviceTraits& device
 }
 
 void check_forced(const GemmOptions& options, const mx::array& a, const mx::array& b, const DeviceTraits& device) {
-  if (device.backend != Backend::cpu) {
-    reject(options.op, "kernel='", options.kernel->name, "' runs on CPU streams in this version: pass stream=mx.cpu");
-  }
   if (dtype_of(a) != options.kernel->in) {
     reject(options.op, options.kernel->name, " multiplies ", to_string(options.kernel->in), ", got ", a.dtype());
   }
-  check_kernel(options.op, *options.kernel, a.shape(), b.shape());
+  check_kernel(options.op, *options.kernel, device, a.shape(), b.shape());
+}
+
+mx::array gemm_op(const KernelInfo* kernel, const mx::Stream& stream, std::vector<mx::array> inputs) {
+  mx::Shape shape = product_shape("matmul", inputs[0].shape(), inputs[1].shape());
+  const mx::Dtype dtype = inputs[0].dtype();
+  return mx::array(std::move(shape), dtype, std::make_shared<Gemm>(stream, kernel), std::move(inputs));
 }
 
 }  // namespace
@@ -106,21 +109,31 @@ const KernelInfo* kernel_named(std::string_view op, const std::optional<std::str
 
 mx::array gemm(const mx::array& a, const mx::array& b, const GemmOptions& options, const mx::Stream& stream,
                const std::optional<mx::array>& bias) {
-  mx::Shape shape = product_shape(options.op, a.shape(), b.shape());
+  product_shape(options.op, a.shape(), b.shape());
   const DeviceTraits device = device_traits(stream);
   const Dtype dtype = dtype_of(a);
-  if (options.kernel != nullptr) {
+  const KernelInfo* kernel = options.kernel;
+  if (kernel != nullptr) {
     check_forced(options, a, b, device);
-  } else if (choose(problem_of(a.shape(), b.shape(), dtype, nullptr), device).route == Route::mlx) {
-    check_lowering(options.op, dtype, device);
-    ++counters().lowered;
-    return bias ? mx::addmm(*bias, a, b, 1.0f, 1.0f, stream) : mx::matmul(a, b, stream);
+  } else {
+    const Plan plan = choose(problem_of(a.shape(), b.shape(), dtype, {nullptr, device.backend}), device);
+    if (plan.route == Route::mlx) {
+      check_lowering(options.op, dtype, device);
+      ++counters().lowered;
+      return bias ? mx::addmm(*bias, a, b, 1.0f, 1.0f, stream) : mx::matmul(a, b, stream);
+    }
+    kernel = plan.kernel;
+  }
+  if (device.backend == Backend::metal) {
+    const mx::array product =
+        gemm_op(kernel, stream, {mx::contiguous(a, false, stream), mx::contiguous(b, false, stream)});
+    return bias ? mx::add(product, *bias, stream) : product;
   }
   std::vector<mx::array> inputs{a, b};
   if (bias) {
     inputs.push_back(*bias);
   }
-  return mx::array(std::move(shape), a.dtype(), std::make_shared<Gemm>(stream, options.kernel), std::move(inputs));
+  return gemm_op(kernel, stream, std::move(inputs));
 }
 
 mx::array matmul(const mx::array& a, const mx::array& b, const std::optional<std::string>& kernel,
@@ -171,10 +184,11 @@ Explanation explain(const mx::array& a, const mx::array& b, const std::optional<
     check_forced(options, operands.a, operands.b, device);
   }
   const Dtype dtype = dtype_of(operands.a);
-  const Problem built = problem_of(operands.a.shape(), operands.b.shape(), dtype, options.kernel);
+  const Executor executor{options.kernel, device.backend};
+  const Problem built = problem_of(operands.a.shape(), operands.b.shape(), dtype, executor);
 
   mx::eval({operands.a, operands.b});
-  const GemmView view = view_operands(operands.a, operands.b, options.kernel);
+  const GemmView view = view_operands(operands.a, operands.b, executor);
   Explanation result{view.problem, choose(built, device, options.kernel)};
   result.problem.dtype = dtype;
   result.plan.rejected = rejections(built, device, result.plan);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -18,6 +19,12 @@ settings.load_profile("seeded")
 def seed(request: pytest.FixtureRequest) -> int:
     """A seed that follows from the test's name, so that the name alone repeats a failure."""
     return zlib.crc32(request.node.nodeid.encode())
+
+
+@pytest.fixture(scope="session")
+def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where modules of the host runtime are built; tests with the same flags share its objects."""
+    return tmp_path_factory.mktemp("host_modules")
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,6 @@ DTYPES = {"float": np.float32, "half": np.float16}
 
 
 @pytest.fixture(scope="session")
-def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("host_modules")
-
-
-@pytest.fixture(scope="session")
 def plain(build_folder: Path) -> HostModule:
     return build([SOURCES / f"{name}.metal" for name in ("bugs", "simdgroup_matrix", "matmul2d")], build_folder)
 

@@ -1,0 +1,56 @@
+"""The Metal source that the extension holds for GPUs: complete, one kernel each, and the same kernel."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_module import Build, Constant, Writable, build
+from lint.metal_lint import lint
+
+from mlx_gemm import kernels
+
+ROWS = {kernel.name: kernel for kernel in kernels()}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_source_is_one_complete_file(name: str) -> None:
+    source = ROWS[name].metal_source
+    assert re.findall(r'host_name\("(\w+)"\)', source) == [name]
+    # A run-time compiler finds the system's headers only.
+    assert set(re.findall(r"#include (\S+)", source)) <= {
+        "<metal_stdlib>",
+        "<metal_tensor>",
+        "<metal_simdgroup_matrix>",
+        "<MetalPerformancePrimitives/MetalPerformancePrimitives.h>",
+        "<cstdint>",  # for C++, behind __METAL_VERSION__
+    }
+    assert "#pragma once" not in source
+
+
+@pytest.mark.parametrize("name", ["simdgroup_32x32_shared", "tensorops_64x64_morton"])
+def test_source_runs_like_the_kernel(name: str, tmp_path: Path, build_folder: Path) -> None:
+    kernel = ROWS[name]
+    path = tmp_path / f"{name}.metal"
+    path.write_text(kernel.metal_source)
+    module = build([path], build_folder, Build(checked=True))
+    rng = np.random.default_rng(1)
+    m, n, k = 64, 128, 32
+    a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    c = np.full((m, n), np.nan, np.float32)
+    params = np.array([m, n, k, k, n, n], np.int32)
+    tiles = -(-n // kernel.bn), -(-m // kernel.bm)
+    grid = (*tiles, 1) if kernel.order == "row_major" else (tiles[0] * tiles[1], 1, 1)
+    module.run(name, grid, (*kernel.threads, 1), {0: a, 1: b, 2: Writable(c), 3: Constant(params)})
+    np.testing.assert_array_equal(c, a @ b)
+
+
+def test_sources_pass_the_lint(tmp_path: Path) -> None:
+    paths = []
+    for name, kernel in ROWS.items():
+        paths.append(tmp_path / f"{name}.metal")
+        paths[-1].write_text(kernel.metal_source)
+    # An instantiation is written on one line, however long.
+    assert [finding for finding in lint(paths) if finding.rule != "line-length"] == []
