@@ -25,8 +25,9 @@ def matmul(
         a: `[..., M, K]`, or `[K]` for a row.
         b: `[..., K, N]`, or `[K]` for a column.
         precision: None or "highest": float32 is multiplied and accumulated in float32.
-        kernel: name of the kernel that must run, from `kernels()`: float32, on CPU streams, within the kernel's own
-            rules. On a CPU it runs through the Metal host runtime. None chooses; `explain` says what.
+        kernel: name of the kernel that must run, from `kernels()`: float32, within the kernel's own rules. On a CPU it
+            runs through the Metal host runtime, on an Apple GPU it is compiled at run time. None chooses; `explain`
+            says what.
         stream: stream or device to run on.
 
     Returns:

@@ -1,7 +1,7 @@
 """Writes the Metal source of every kernel as a C++ table, to be compiled at run time where no Metal toolchain is.
 
-A run-time compiler sees one string and no files, so local includes are inlined. Each kernel gets the text of its .metal
-file up to the macro that instantiates the registry, and the one instantiation that is its own: nothing else is compiled.
+A run-time compiler sees one string and no files, so local includes are inlined. Each kernel gets the text of its
+.metal file up to the macro that instantiates the registry, and its own instantiation: nothing else is compiled.
 """
 
 from __future__ import annotations
