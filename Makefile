@@ -60,6 +60,7 @@ clean:
 
 # Without isolation the compiler sees the same headers at every build, so only what changed is compiled again.
 $(VENV)/built.stamp: $(VENV)/tools.stamp $(NATIVE)
+	@echo "Compiling the extension and the kernels: about a minute"
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[cpu,bench,test,lint]'
 	@touch $@
 

@@ -44,7 +44,7 @@ def measure_case(case: dict[str, Any], suite: dict[str, Any], seed: int, attempt
     shape, names = bench.Shape(case["size"], case["size"], case["size"]), names_of(case)
     for attempts_left in reversed(range(attempts)):
         canary = bench.Canary()
-        with tqdm(total=bench.Settings().rounds * len(names), desc=case["name"], leave=False) as bar:
+        with tqdm(total=bench.Settings().rounds * len(names), desc=case["name"], leave=False, disable=None) as bar:
             try:
                 timings = bench.compare(
                     shape,

@@ -9,8 +9,6 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <thread>
-
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
@@ -166,7 +164,14 @@ void bind_report(nb::module_& m) {
       .def_ro("intensity", &Report::intensity, "FLOP per requested byte of device memory.")
       .def_ro("warnings", &Report::warnings, "What works on GPUs without being guaranteed; found with check=True.")
       .def_ro("seconds", &Report::seconds, "Wall time on the host; says nothing about a GPU.")
-      .def("__repr__", [](const Report& r) { return "Report(" + r.kernel + ", mode='" + r.mode + "')"; });
+      .def("__repr__", [](const Report& r) {
+        return "Report(" + r.kernel + ", " + r.mode + ", " + std::to_string(r.threadgroups) + " threadgroups, " +
+               std::to_string(r.barriers) + " barriers, requested " +
+               (r.requested_read_bytes ? std::to_string(*r.requested_read_bytes) + " + " +
+                                             std::to_string(*r.requested_write_bytes) + " bytes"
+                                       : "bytes not counted") +
+               ")";
+      });
 }
 
 void bind_ops(nb::module_& m) {
@@ -176,7 +181,7 @@ void bind_ops(nb::module_& m) {
 Args:
     a: [..., M, K] or [K].
     b: [..., K, N] or [N]; float32 is multiplied by this package on CPU streams, other types by mx.matmul.
-    kernel: name of the kernel to run (float32, CPU streams); None lets the policy choose.
+    kernel: name of the kernel to run (float32); None lets the policy choose.
     stream: stream or device.
 
 Returns:
@@ -262,7 +267,6 @@ nb::dict environment() {
   result["mlx_loaded"] = mx::version();
   result["blas"] = blas_loaded() ? nb::object(nb::str(blas_config().c_str())) : nb::none();
   result["isa"] = metal_host::micro_kernel_isa();
-  result["threads"] = std::thread::hardware_concurrency();
   return result;
 }
 
@@ -287,7 +291,7 @@ Raises:
       },
       "Events since the process started.");
   m.def("environment", &environment,
-        "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime, threads.");
+        "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime.");
 }
 
 }  // namespace

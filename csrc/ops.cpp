@@ -189,7 +189,9 @@ Explanation explain(const mx::array& a, const mx::array& b, const std::optional<
 
   mx::eval({operands.a, operands.b});
   const GemmView view = view_operands(operands.a, operands.b, executor);
-  Explanation result{view.problem, choose(built, device, options.kernel)};
+  // The layout that the caller has, not that of the copies.
+  const GemmView given = view_operands(operands.a, operands.b, {nullptr, device.backend});
+  Explanation result{given.problem, choose(built, device, options.kernel)};
   result.problem.dtype = dtype;
   result.plan.rejected = rejections(built, device, result.plan);
   if (result.plan.route != Route::mlx) {
@@ -204,7 +206,7 @@ std::string to_string(const Explanation& explanation) {
   text << describe(explanation.problem) << "\n";
   text << "runs " << (plan.kernel != nullptr ? plan.kernel->name : to_string(plan.route)) << ": " << plan.reason
        << "\n";
-  text << "copies " << plan.copies << " operands";
+  text << "copies " << plan.copies << (plan.copies == 1 ? " operand" : " operands");
   for (const auto& [reason, candidates] : rejections_by_reason(plan)) {
     text << "\nnot " << candidates << ": " << reason;
   }

@@ -11,30 +11,33 @@ import importlib.util
 import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 try:
     # First: it loads libmlx and registers the array type that the extension shares.
     import mlx.core as mx
 except ImportError as error:
-    raise ImportError(f"mlx_gemm needs MLX with a backend; on Linux: pip install 'mlx-gemm[cpu]' ({error})") from error
+    raise ImportError(f"mlx_gemm needs MLX with a backend; on Linux: pip install 'mlx[cpu]' ({error})") from error
 
 __version__ = "0.1.0"
 
 
-def _import_extension():
+def _import_extension() -> ModuleType:
     try:
         extension = importlib.import_module("mlx_gemm._ext")
     except ModuleNotFoundError as error:
         raise ImportError(
             f"the mlx_gemm in {Path(__file__).parent} has no extension compiled for this Python: it is a source tree, "
-            "which hides the installed mlx_gemm if there is one. Run Python from another directory, or `make build`."
+            "which hides the installed mlx_gemm if there is one. Run Python from another directory, or `make build` "
+            "and .venv/bin/python."
         ) from error
     except ImportError as error:
         from importlib.metadata import requires
 
         built_for = next(r for r in requires("mlx_gemm") or [] if r.startswith("mlx=="))
         raise ImportError(
-            f"mlx_gemm was built for {built_for}, the installed mlx is {mx.__version__}, and they do not fit: {error}"
+            f"mlx_gemm was built for {built_for}, the installed mlx is {mx.__version__}, and they do not fit: install "
+            f"that version, or build mlx_gemm against the installed one ({error})"
         ) from error
     # With another version of nanobind's internals the types of mlx.core are unknown to the extension, and every call
     # would fail with a TypeError about its arguments.

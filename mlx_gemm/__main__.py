@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from typing import NoReturn
 
 import mlx.core as mx
 
+from mlx_gemm import __version__
 from mlx_gemm.host import HostFault
 from mlx_gemm.kernels import KernelInfo, explain, kernels
 
@@ -99,7 +101,9 @@ def operand(shape: tuple[int, int], layout: str, dtype: mx.Dtype) -> mx.array:
 def find(name: str) -> KernelInfo:
     found = [kernel for kernel in kernels() if kernel.name == name]
     if not found:
-        raise ValueError(f"no kernel is called {name!r}; python -m mlx_gemm list shows them all")
+        nearest = difflib.get_close_matches(name.lower(), [kernel.name for kernel in kernels()])
+        hint = f"the nearest names are {', '.join(nearest)}" if nearest else "python -m mlx_gemm list shows them all"
+        raise ValueError(f"no kernel is called {name!r}; {hint}")
     return found[0]
 
 
@@ -128,9 +132,12 @@ def describe(kernel: KernelInfo) -> str:
 
 def parser() -> Parser:
     main = Parser(prog="python -m mlx_gemm", description="Hand-written GEMM kernels for MLX.")
-    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    main.add_argument("--version", action="version", version=f"mlx_gemm {__version__}")
+    commands = main.add_subparsers(
+        dest="command", required=True, metavar="demo|list|ladder|env|explain", parser_class=Parser
+    )
 
-    command = commands.add_parser("demo", help="run and check every kernel, then a small llama (two minutes)")
+    command = commands.add_parser("demo", help="run and check every kernel, then a small llama (a minute)")
     command.set_defaults(run=run_demo)
 
     command = commands.add_parser("list", help="the kernels, or one of them in detail")
@@ -168,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"python -m mlx_gemm {options.command}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130  # as a shell reports it
     except (bench.WrongResult, HostFault) as error:
         print(f"python -m mlx_gemm {options.command}: {error}", file=sys.stderr)
         return 1

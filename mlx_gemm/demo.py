@@ -39,6 +39,7 @@ def run() -> None:
     print("every access, as if nothing were cached.\n")
     for size in SIZES:
         show_ladder(size, ladder.rungs())
+    # The scalar and SIMD-group kernels would take minutes at this size.
     show_ladder(TENSOROPS_SIZE, [kernel for kernel in ladder.rungs() if kernel.family == "tensorops"])
     show_swap(MODEL)
     canary.sample()
@@ -77,7 +78,7 @@ def show_swap(config: demo_model.Config) -> None:
         ]
         logits = to_float64(plain(tokens))
         oracle = Oracle(logits, np.full_like(logits, LOGIT_TOLERANCE * np.abs(logits).max()))
-        with tqdm(total=len(candidates) * ladder.QUICK.rounds, desc="llama", leave=False) as bar:
+        with tqdm(total=len(candidates) * ladder.QUICK.rounds, desc="llama", leave=False, disable=None) as bar:
             timings = bench.measure(candidates, oracle, settings=ladder.QUICK, progress=lambda name: bar.update())
     rows = [
         (t.name, f"{t.median_s * 1e3:.1f}", f"{timings[0].median_s / t.median_s:.2f}x", f"{difference(t):.1e}")

@@ -77,7 +77,9 @@ def measure(size: int, names: Sequence[str], seed: int = 0) -> list[Measured]:
     """
     shape = bench.Shape(size, size, size)
     known = {kernel.name for kernel in kernels()}
-    with tqdm(total=len(names) * (QUICK.rounds + 1), desc=f"{size} x {size} x {size}", leave=False) as bar:
+    with tqdm(
+        total=len(names) * (QUICK.rounds + 1), desc=f"{size} x {size} x {size}", leave=False, disable=None
+    ) as bar:
         timings = bench.compare(
             shape, names, seed=seed, stream=mx.Device(mx.cpu), settings=QUICK, progress=lambda name: bar.update()
         )

@@ -46,7 +46,6 @@ def facts() -> dict[str, Fact]:
         "numpy_blas": numpy_blas(),
         "blas": environment["blas"] or "none",
         "host_isa": environment["isa"],
-        "threads": environment["threads"],
     }
 
 

@@ -57,6 +57,9 @@ class Swap:
         for place in places:
             place.container[place.key] = self._replacements[id(place.original)]
 
+    def __repr__(self) -> str:
+        return f"Swap(count={self.count}, {'in place' if self._places else 'restored'})"
+
     @property
     def count(self) -> int:
         """Number of places whose layer was replaced; a layer that the model holds in two places counts twice."""

@@ -88,6 +88,7 @@ CHECKED_FAULTS = [
     ("bug_mem_none_where_memory_is_shared", "race on threadgroup memory: read by thread", "C[thread_index]"),
     ("bug_second_barrier_missing", "race on threadgroup memory: ", "sum += shared"),
     ("bug_simdgroup_barrier_across_simdgroups", "threadgroup memory that nobody has written", "C[thread_index]"),
+    ("bug_write_among_readers", "write by thread 126, read by thread 125 with no barrier", "shared[0] = sum"),
     ("bug_two_threads_write_one_element", "race on device memory: write by thread 1, written by thread 0", "C["),
     ("bug_read_of_another_threads_output", "race on device memory: read by thread", "C[128 + thread_index]"),
     ("bug_refill_before_run_is_done", "race on threadgroup memory: write by thread", "shared[thread_index] = 0"),

@@ -100,6 +100,10 @@ class Counters(ctypes.Structure):
     """What a dispatch did; traffic is counted by checked modules only."""
 
     warnings: list[str]
+
+    def __repr__(self) -> str:
+        return f"Counters({', '.join(f'{name}={getattr(self, name)}' for name, _ in self._fields_)})"
+
     _fields_ = [
         (name, ctypes.c_uint64)
         for name in (

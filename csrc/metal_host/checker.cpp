@@ -120,6 +120,9 @@ bool Checker::read_is_over(const Cell& cell, const Touch& now) {
 }
 
 void Checker::note_read(Cell& cell, const Touch& now) {
+  if (cell.read.actor.id != now.actor.id) {
+    cell.reader = cell.read.actor.id;
+  }
   const bool same_thread = cell.readers == Readers::one_thread && cell.read.actor.id == now.actor.id;
   if (same_thread || read_is_over(cell, now)) {
     cell.readers = Readers::one_thread;
@@ -180,7 +183,7 @@ void Checker::touch_threadgroup(const Lane& lane, size_t offset, bool write, con
     if (cell.read.waited == self.waited) {
       fault_at(return_address,
                "race on threadgroup memory: write by thread %u, read by thread %u with no barrier between",
-               self.actor.id, cell.read.actor.id);
+               self.actor.id, cell.read.actor.id == self.actor.id ? cell.reader : cell.read.actor.id);
     }
     group_.warn(place_of(return_address), "write to threadgroup memory that only a mem_none barrier parts from a read");
   }

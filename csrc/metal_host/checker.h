@@ -79,7 +79,8 @@ class Checker {
   enum class Readers : uint8_t { one_thread, one_simdgroup, many };
   struct Cell {
     Touch write;
-    Touch read;
+    Touch read;           // the last one
+    uint32_t reader = 0;  // the one before it, if that was another thread
     Readers readers = Readers::one_thread;
   };
 

@@ -616,3 +616,29 @@ kernel void bug_two_threadgroups_write_one_element(
     uint thread_index [[thread_index_in_threadgroup]]) {
   C[64 * group.x + thread_index] = 1.0f;
 }
+
+// The writer is itself among the readers: the message must name another.
+kernel void bug_write_among_readers(device float* C [[buffer(2)]], uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[128];
+  shared[thread_index] = 1.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const float sum = shared[0] + shared[127];
+  if (thread_index == 126) {
+    shared[0] = sum;
+  }
+  C[thread_index] = sum;
+}
+
+kernel void fixed_write_among_readers(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[128];
+  shared[thread_index] = 1.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const float sum = shared[0] + shared[127];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (thread_index == 126) {
+    shared[0] = sum;
+  }
+  C[thread_index] = sum;
+}
