@@ -290,6 +290,8 @@ Raises:
                                               {"lowered", now.lowered}};
       },
       "Events since the process started.");
+  m.def("wait_for_pending_products", &wait_for_pending_products, nb::call_guard<nb::gil_scoped_release>(),
+        "Returns when no CPU stream has a product of this package left to compute; called before the process exits.");
   m.def("environment", &environment,
         "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime.");
 }

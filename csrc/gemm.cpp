@@ -1,7 +1,12 @@
 #include "csrc/gemm.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <limits>
+#include <mutex>
 
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/cpu/host_play.h"
@@ -49,6 +54,45 @@ void for_each_product(const GemmView& view, const Multiply& multiply) {
     });
   }
 }
+
+// Products that a stream still has to compute. OpenBLAS unloads badly under a running one, so exit waits for them.
+class Pending {
+ public:
+  static Pending& instance() {
+    static Pending* pending = nullptr;  // never destroyed: stream threads outlive static destruction
+    static std::once_flag once;
+    std::call_once(once, [] {
+      pending = new Pending;
+      // A forked child has none of the parent's streams.
+      pthread_atfork(nullptr, nullptr, [] { pending = new Pending; });
+    });
+    return *pending;
+  }
+
+  void add() {
+    std::lock_guard lock(mutex_);
+    ++count_;
+  }
+
+  void remove() {
+    {
+      std::lock_guard lock(mutex_);
+      --count_;
+    }
+    idle_.notify_all();
+  }
+
+  void wait() {
+    constexpr auto kLongest = std::chrono::minutes(1);  // a stream may wait for an event that never comes
+    std::unique_lock lock(mutex_);
+    idle_.wait_for(lock, kLongest, [&] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  int64_t count_ = 0;
+};
 
 // Everything that the stream's thread needs, by value: MLX keeps the memory alive, not the arrays.
 struct Task {
@@ -192,8 +236,16 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
       .c_columns = out.shape(-1),
   };
   encoder.set_output_array(out);
-  encoder.dispatch(std::move(task));
+  Pending::instance().add();
+  encoder.dispatch([task = std::move(task)] {
+    struct Removal {
+      ~Removal() { Pending::instance().remove(); }
+    } removal;
+    task();
+  });
 }
+
+void wait_for_pending_products() { Pending::instance().wait(); }
 
 // Operands come row-contiguous and without a bias: what a kernel cannot do itself is an op of its own on a GPU.
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {

@@ -34,6 +34,9 @@ void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTra
 
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor);
 
+// Returns when no stream has a product left to compute, or after a minute.
+void wait_for_pending_products();
+
 // Inputs: a[..., M, K], b[..., K, N], and perhaps bias[N]; float32, at least two dimensions each, not broadcast.
 class Gemm : public mx::UnaryPrimitive {
  public:

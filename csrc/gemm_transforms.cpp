@@ -13,9 +13,6 @@ mx::array transposed(const mx::array& x, const mx::Stream& s) { return mx::swapa
 
 // The gradient of a broadcast operand: sums over what broadcasting repeated.
 mx::array sum_to(const mx::array& x, const mx::Shape& shape, const mx::Stream& s) {
-  if (x.size() == 0) {
-    return mx::zeros(shape, x.dtype(), s);  // MLX 0.32.4 can spin forever in the sum of an empty array
-  }
   const int extra = static_cast<int>(x.ndim() - shape.size());
   std::vector<int> repeated;
   for (int axis = 0; axis < static_cast<int>(x.ndim()); ++axis) {
@@ -25,6 +22,10 @@ mx::array sum_to(const mx::array& x, const mx::Shape& shape, const mx::Stream& s
   }
   if (repeated.empty()) {
     return x;
+  }
+  // MLX 0.32.4 can spin forever in the sum of an empty array. A trace that is kept for other shapes must not keep this.
+  if (x.size() == 0 && !x.is_tracer()) {
+    return mx::zeros(shape, x.dtype(), s);
   }
   mx::array sum = mx::sum(x, repeated, true, s);
   std::vector<int> leading(extra);

@@ -102,7 +102,8 @@ const KernelInfo* kernel_named(std::string_view op, const std::optional<std::str
     for (const std::string& candidate : nearest_kernels(*name)) {
       nearest += (nearest.empty() ? "" : ", ") + candidate;
     }
-    reject(op, "no kernel is called '", *name, "'; the nearest names are ", nearest);
+    constexpr size_t kLongest = 80;
+    reject(op, "no kernel is called '", name->substr(0, kLongest), "'; the nearest names are ", nearest);
   }
   return kernel;
 }
@@ -120,6 +121,9 @@ mx::array gemm(const mx::array& a, const mx::array& b, const GemmOptions& option
     if (plan.route == Route::mlx) {
       check_lowering(options.op, dtype, device);
       ++counters().lowered;
+      if (bias && a.shape(-1) == 0) {
+        return mx::add(mx::matmul(a, b, stream), *bias, stream);  // addmm of MLX 0.32.4 cannot reshape it
+      }
       return bias ? mx::addmm(*bias, a, b, 1.0f, 1.0f, stream) : mx::matmul(a, b, stream);
     }
     kernel = plan.kernel;

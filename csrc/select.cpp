@@ -96,7 +96,7 @@ Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
   if (!device.blas) {
     return {.route = Route::mlx, .reason = "no BLAS is loaded"};
   }
-  return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS addresses every layout without copies"};
+  return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS"};
 }
 
 // Kernels for an Apple GPU in the order of preference; the first that supports the problem runs. No number here is

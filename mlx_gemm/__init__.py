@@ -6,6 +6,7 @@ is named, on that very Metal kernel through the package's Metal host runtime.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.util
 import sys
@@ -51,17 +52,20 @@ def _import_extension() -> ModuleType:
 
 def _load_blas() -> None:
     # Not imported: the package's own import would load the library with global symbols.
-    found = importlib.util.find_spec("scipy_openblas32")
-    libraries = sorted(Path(found.origin).parent.glob("lib/libscipy_openblas*.so")) if found and found.origin else []
     try:
+        found = importlib.util.find_spec("scipy_openblas32")
+        folder = Path(found.origin).parent if found and found.origin else None
+        libraries = sorted(folder.glob("lib/libscipy_openblas*.so")) if folder else []
         if not libraries:
             raise RuntimeError("the package scipy-openblas32 is not installed")
         _ext.load_blas(str(libraries[0]))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         warnings.warn(f"mlx_gemm multiplies with mx.matmul on CPU streams: {error}", RuntimeWarning, stacklevel=3)
 
 
 _ext = _import_extension()
+# A BLAS that is unloaded in the middle of a product never comes back.
+atexit.register(_ext.wait_for_pending_products)
 _ext.load_checked(str(Path(_ext.__file__).with_name("_checked.so")))
 if sys.platform == "linux":
     _load_blas()

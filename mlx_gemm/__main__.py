@@ -175,6 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"python -m mlx_gemm {options.command}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"python -m mlx_gemm {options.command}: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130  # as a shell reports it
     except (bench.WrongResult, HostFault) as error:

@@ -47,4 +47,11 @@ def run(
         16384
     """
     check_arrays("host.run", a=a, b=b)
+    for name, value, kind in (("kernel", kernel, str), ("check", check, bool), ("mode", mode, str)):
+        if not isinstance(value, kind):
+            raise TypeError(f"[mlx_gemm.host.run] {name} must be a {kind.__name__}, got {type(value).__name__}")
+    if seed is not None and not isinstance(seed, int):
+        raise TypeError(f"[mlx_gemm.host.run] seed must be an int or None, got {type(seed).__name__}")
+    if seed is not None and not 0 <= seed < 2**64:
+        raise ValueError(f"[mlx_gemm.host.run] expected 0 <= seed < 2^64, got {seed}")
     return _ext.host_run(kernel, a, b, check=check, seed=seed, mode=mode)

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlx_gemm import _ext
 from mlx_gemm._ext import KernelInfo, Plan
-from mlx_gemm.ops import check_arrays, check_precision
+from mlx_gemm.ops import check_arrays, check_kernel, check_precision
 
 __all__ = ["KernelInfo", "Plan", "explain", "kernels"]
 
@@ -63,4 +63,5 @@ def explain(
     if bias is not None:
         check_arrays("explain", bias=bias)
     check_precision("explain", precision)
+    check_kernel("explain", kernel)
     return _ext.explain(a, b, bias=bias, kernel=kernel, stream=stream)

@@ -44,21 +44,22 @@ class _Place:
     path: str
     container: Any
     key: Any
-    original: mlx_nn.Linear
+    layer: mlx_nn.Linear
 
 
 class Swap:
     """The layers that one call of `swap` replaced."""
 
-    def __init__(self, places: list[_Place], precision: str | None) -> None:
+    def __init__(self, model: mlx_nn.Module, places: list[_Place], precision: str | None) -> None:
         self._paths = [place.path for place in places]
-        self._places = places
-        self._replacements = {id(place.original): _replacement(place.original, precision) for place in places}
+        self._model: mlx_nn.Module | None = model
+        replacements = {id(place.layer): _replacement(place.layer, precision) for place in places}
+        self._pairs = [(place.layer, replacements[id(place.layer)]) for place in places]
         for place in places:
-            place.container[place.key] = self._replacements[id(place.original)]
+            place.container[place.key] = replacements[id(place.layer)]
 
     def __repr__(self) -> str:
-        return f"Swap(count={self.count}, {'in place' if self._places else 'restored'})"
+        return f"Swap(count={self.count}, {'restored' if self._model is None else 'in place'})"
 
     @property
     def count(self) -> int:
@@ -73,14 +74,17 @@ class Swap:
     def restore(self) -> None:
         """Put the original layers back, with the parameters and the training state that the model has now.
 
-        A place that something else has taken in the meantime is left alone. A second call does nothing.
+        The layers are looked for in the whole model, wherever they are now; those that are gone are left alone. A
+        second call does nothing.
         """
-        places, self._places = self._places, []
-        for place in places:
-            replacement = self._replacements[id(place.original)]
-            if place.container[place.key] is replacement:
-                _carry_state(replacement, place.original)
-                place.container[place.key] = place.original
+        if self._model is None:
+            return
+        for place in list(_places(self._model, Linear)):
+            for original, replacement in self._pairs:
+                if place.layer is replacement:
+                    _carry_state(replacement, original)
+                    place.container[place.key] = original
+        self._model = None
 
 
 def swap(
@@ -123,21 +127,27 @@ def swap(
             "[mlx_gemm.nn.swap] the model is itself a Linear, which cannot be replaced in place: "
             "pass the module that holds it, or build an mlx_gemm.nn.Linear"
         )
-    chosen = [p for p in _places(model) if predicate is None or predicate(p.path, p.original)]
-    return Swap(chosen, precision)
+    found = list(_places(model, mlx_nn.Linear))
+    chosen = [place for place in found if predicate is None or predicate(place.path, place.layer)]
+    return Swap(model, chosen, precision)
 
 
-def _places(container: Any, path: str = "", seen: set[int] | None = None) -> Iterator[_Place]:
+def _places(
+    container: Any, kind: type[mlx_nn.Linear], path: str = "", seen: set[int] | None = None
+) -> Iterator[_Place]:
+    """Where layers of exactly this type are, as `Module.parameters()` walks: names with an underscore are private."""
     seen = set() if seen is None else seen
     if id(container) in seen:
         return
     seen.add(id(container))
     for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+        if isinstance(container, mlx_nn.Module) and str(key).startswith("_"):
+            continue
         here = f"{path}.{key}" if path else str(key)
-        if type(value) is mlx_nn.Linear:
+        if type(value) is kind:
             yield _Place(here, container, key, value)
         elif isinstance(value, (dict, list)):
-            yield from _places(value, here, seen)
+            yield from _places(value, kind, here, seen)
 
 
 def _replacement(original: mlx_nn.Linear, precision: str | None) -> Linear:

@@ -47,6 +47,7 @@ def matmul(
     """
     check_arrays("matmul", a=a, b=b)
     check_precision("matmul", precision)
+    check_kernel("matmul", kernel)
     return _ext.matmul(a, b, kernel=kernel, stream=stream)
 
 
@@ -84,6 +85,7 @@ def linear(
     if bias is not None:
         check_arrays("linear", bias=bias)
     check_precision("linear", precision)
+    check_kernel("linear", kernel)
     return _ext.linear(x, weight, bias, kernel=kernel, stream=stream)
 
 
@@ -93,8 +95,15 @@ def check_arrays(op: str, **operands: object) -> None:
             raise TypeError(f"[mlx_gemm.{op}] {name} must be an mlx.core.array, got {type(operand).__name__}")
 
 
+def check_kernel(op: str, kernel: object) -> None:
+    if kernel is not None and not isinstance(kernel, str):
+        raise TypeError(f"[mlx_gemm.{op}] kernel must be the name of a kernel, got {type(kernel).__name__}")
+
+
 def check_precision(op: str, precision: str | None) -> None:
-    if precision is None or precision == "highest":
+    if precision is None or (isinstance(precision, str) and precision == "highest"):
         return
+    if not isinstance(precision, str):
+        raise TypeError(f"[mlx_gemm.{op}] precision must be None or 'highest', got {type(precision).__name__}")
     later = ", which has no kernel yet" if precision in _PRECISIONS else ""
     raise ValueError(f"[mlx_gemm.{op}] precision must be None or 'highest', got {precision!r}{later}")

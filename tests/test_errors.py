@@ -146,3 +146,28 @@ def test_a_product_inside_a_graph_fails_where_it_is_built() -> None:
     x = mx.ones((4, 4)) + 1
     with raises("expected a.shape[-1] == b.shape[-2]"):
         mlx_gemm.matmul(x, x[:3])
+
+
+@pytest.mark.parametrize("op", [mlx_gemm.matmul, mlx_gemm.linear, mlx_gemm.explain], ids=lambda op: op.__name__)
+def test_kernels_and_precisions_of_a_wrong_type(op: Callable[..., object]) -> None:
+    a = zeros(2, 2)
+    with pytest.raises(TypeError, match=rf"\[mlx_gemm.{op.__name__}\] kernel must be the name of a kernel, got int"):
+        op(a, a, kernel=3)
+    with pytest.raises(TypeError, match=rf"\[mlx_gemm.{op.__name__}\] precision must be None or 'highest', got list"):
+        op(a, a, precision=[])
+
+
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ({"check": 1}, TypeError),
+        ({"mode": None}, TypeError),
+        ({"seed": "x"}, TypeError),
+        ({"seed": -1}, ValueError),
+        ({"seed": 2**64}, ValueError),
+    ],
+)
+def test_host_run_arguments(argument: dict, error: type[Exception]) -> None:
+    a = zeros(2, 2)
+    with pytest.raises(error, match=r"\[mlx_gemm.host.run\]"):
+        host.run("naive", a, a, **argument)

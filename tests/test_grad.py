@@ -151,3 +151,13 @@ def test_finite_differences(seed: int) -> None:
     gradient = mx.grad(lambda a: mlx_gemm.matmul(a, mx.array(b)).sum())(mx.array(a))
     ahead, behind = (mlx_gemm.matmul(mx.array(a + step * direction), mx.array(b)).sum() for step in (1, -1))
     assert (ahead - behind).item() / 2 == np.sum(np.array(gradient) * direction)
+
+
+def test_shapeless_gradients_keep_nothing_of_an_empty_first_trace() -> None:
+    gradients = mx.compile(lambda x, w, b, ct: mx.vjp(mlx_gemm.linear, [x, w, b], [ct])[1], shapeless=True)
+    for rows in (0, 3):
+        operands = [mx.ones((rows, 4)), mx.ones((5, 4)), mx.ones(5)]
+        dx, dw, db = gradients(*operands, mx.ones((rows, 5)))
+        assert (dx.shape, dw.shape, db.shape) == ((rows, 4), (5, 4), (5,))
+        if rows:
+            assert mx.array_equal(db, mx.full(5, rows))

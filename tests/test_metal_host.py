@@ -297,6 +297,16 @@ REJECTED = {
         "kernel void k(device float* A [[buffer(0)]]) { threadgroup float x[4], y[4]; A[0] = x[0] + y[0]; }",
         "one threadgroup variable at a time",
     ),
+    "a threadgroup qualifier after the type": (
+        "kernel void k(device float* A [[buffer(0)]]) { float threadgroup x[4]; A[0] = x[0]; }",
+        "rejected.metal:7: write a threadgroup variable as",
+    ),
+    "a threadgroup variable after a label": (
+        "kernel void k(device float* A [[buffer(0)]]) { switch (1) { case 1: threadgroup float x[4]; A[0] = x[0]; } }",
+        "write a threadgroup variable as",
+    ),
+    "a template without an end": ("template <typename T", "a declaration without an end"),
+    "an empty attribute": ("kernel void k(device float* A [[]]) {}", "unknown kernel parameter attribute"),
     "an instantiation of no kernel": (
         'template <typename T> void f(T x) {}\ntemplate [[host_name("f")]] [[kernel]] decltype(f<int>) f<int>;',
         "is not a kernel",
@@ -352,3 +362,12 @@ def test_rejected_source(name: str, tmp_path: Path, build_folder: Path) -> None:
     path.write_text(PREAMBLE + source + "\n")
     with pytest.raises(CompileError, match=message):
         build([path], build_folder)
+
+
+def test_bad_dispatch_arguments(plain: HostModule) -> None:
+    c = np.zeros(128, np.float32)
+    for slot in (-1, 31):
+        with pytest.raises(ValueError, match=r"buffer slots lie in 0..30"):
+            plain.run("fixed_early_exit", (1, 1, 1), (128, 1, 1), {slot: Writable(c)})
+    with pytest.raises(ValueError, match="not negative"):
+        plain.run("fixed_early_exit", (-1, 1, 1), (128, 1, 1), {2: Writable(c)})

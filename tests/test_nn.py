@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import mlx.core as mx
@@ -259,3 +260,30 @@ def test_a_llama_gives_the_same_logits(seed: int) -> None:
     swapped = mlx_gemm.nn.swap(model)
     assert swapped.count == 7 * config.layers + 1
     assert mx.allclose(model(tokens), logits, rtol=1e-4, atol=1e-5)
+
+
+def test_restore_finds_layers_that_have_moved() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    first, _, last = originals = list(model.layers)
+    swapped = mlx_gemm.nn.swap(model)
+    model.layers = [nn.ReLU(), *model.layers[:1]]  # shifted, and the last layer is gone
+    swapped.restore()
+    assert model.layers[1] is first
+    model.layers = originals
+    assert repr(swapped) == "Swap(count=2, restored)"
+    assert last is model.layers[2]
+
+
+def test_restore_of_a_copied_handle_restores_the_copy() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    swapped = mlx_gemm.nn.swap(model)
+    other, other_handle = copy.deepcopy((model, swapped))
+    other_handle.restore()
+    assert type(other.layers[0]) is nn.Linear
+    assert type(model.layers[0]) is mlx_gemm.nn.Linear
+
+
+def test_private_layers_are_left_alone() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model._private = nn.Linear(2, 2)
+    assert mlx_gemm.nn.swap(model).paths == ["layers.0"]

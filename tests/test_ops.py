@@ -225,3 +225,10 @@ def test_explain_evaluates_operands_and_computes_nothing(seed: int) -> None:
     before = _ext.counters()
     mlx_gemm.explain(mx.array(normal((8, 8), seed)).T + 1, mx.zeros((8, 8)))
     assert _ext.counters() == before
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_linear_with_nothing_to_sum_is_the_bias(dtype: mx.Dtype) -> None:
+    out = mlx_gemm.linear(mx.ones((2, 2, 0), dtype), mx.ones((3, 0), dtype), mx.array([1, 2, 3], dtype))
+    assert out.dtype == dtype
+    assert mx.array_equal(out, mx.broadcast_to(mx.array([1, 2, 3], dtype), (2, 2, 3)))

@@ -21,6 +21,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIME = ROOT / "csrc" / "metal_host"
 ISA_FLAGS = {"micro_kernel_avx2": ["-mavx2", "-mfma"], "micro_kernel_avx512": ["-mavx512f", "-mfma"]}
+BUFFER_SLOTS = 31
 MODES = {"auto": 0, "lanes": 1, "uniform": 2}
 
 
@@ -138,6 +139,10 @@ class HostModule:
         seed: int | None = None,
         workers: int = 0,
     ) -> Counters:
+        if any(not 0 <= slot < BUFFER_SLOTS for slot in buffers):
+            raise ValueError(f"buffer slots lie in 0..{BUFFER_SLOTS - 1}, got {sorted(buffers)}")
+        if any(not 0 <= extent < 2**32 for extent in (*grid, *threads)):
+            raise ValueError(f"grid and threads are not negative and fit 32 bits, got {grid} and {threads}")
         bound = (_Buffer * max(1, len(buffers)))()
         for entry, (slot, buffer) in zip(bound, buffers.items(), strict=False):
             array = buffer if isinstance(buffer, np.ndarray) else buffer.array

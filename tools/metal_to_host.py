@@ -141,7 +141,8 @@ class Translator:
         return TranslationError(message)
 
     def word(self, index: int) -> str:
-        return self.tokens[index].text
+        """Text of a token; nothing past the end, which every search takes for the end of the file."""
+        return self.tokens[index].text if index < len(self.tokens) else ""
 
     def words(self, begin: int, end: int) -> list[str]:
         return [t.text for t in self.tokens[begin:end]]
@@ -165,11 +166,22 @@ class Translator:
             index += 1
         return index
 
+    def semicolon(self, begin: int) -> int:
+        """Index of the first semicolon from `begin` on."""
+        index = begin
+        while self.word(index) != ";":
+            if self.word(index) == "":
+                raise self.fail(begin, "a declaration without an end")
+            index += 1
+        return index
+
     def after_template_parameters(self, begin: int) -> int:
         """Index after `template <...>` at `begin`."""
         index, depth = begin + 1, 0
         while True:
             word = self.word(index)
+            if word == "":
+                raise self.fail(begin, "a declaration without an end")
             if word in BRACKETS:
                 index = self.after_group(index)
                 continue
@@ -273,9 +285,7 @@ class Translator:
                 if kind == "namespace":
                     return self.Outline(kind, after, None, (index, after))
                 if kind == "class":
-                    end = after
-                    while self.word(end) != ";":
-                        end += 1
+                    end = self.semicolon(after)
                     return self.Outline(kind, end + 1, None, (index, after))
                 brace_initialiser = in_initialiser_list and self.word(after) in (",", "{")
                 if kind == "function" and not initialised and not brace_initialiser:
@@ -384,14 +394,14 @@ class Translator:
     def binding(self, name: str, start: int, attribute: tuple[int, int]) -> str:
         words = self.words(attribute[0] + 1, attribute[1] - 1)
         declaration = self.words(start, attribute[0])
-        if words[0] == "buffer" and words[1] == "(" and "," not in words:
+        if words[:2] == ["buffer", "("] and "," not in words:
             slot = " ".join(words[2:-1])
             if "*" in declaration:
                 return f" = BoundPointer({slot})"
             if "&" in declaration:
                 return f" = BoundReference({slot})"
             raise self.fail(start, "a buffer parameter is a pointer or a reference")
-        attribute_name = words[0]
+        attribute_name = words[0] if words else ""
         if len(words) == 1 and attribute_name in UNIFORM_ATTRIBUTES | LANE_ATTRIBUTES:
             if attribute_name in LANE_ATTRIBUTES:
                 self.lane_free[name] = False
@@ -403,9 +413,7 @@ class Translator:
         index = copied = begin
         while index < end:
             if self.word(index) == "threadgroup" and self.word(index - 1) in ("{", "}", ";"):
-                stop = index
-                while self.word(stop) != ";":
-                    stop += 1
+                stop = self.semicolon(index)
                 declarator = self.words(index, stop)
                 dimensions = declarator.index("[") if "[" in declarator else len(declarator)
                 if not {"*", "&", "=", "("} & set(declarator[:dimensions]):
@@ -413,8 +421,18 @@ class Translator:
                     self.threadgroup_variable(index, stop, index + dimensions)
                     index = copied = stop
                     continue
+            elif self.word(index) == "threadgroup" and self.declares_variable(index):
+                raise self.fail(index, "write a threadgroup variable as `threadgroup T x[N];`, a statement of its own")
             index += 1
         self.copy(copied, end)
+
+    def declares_variable(self, index: int) -> bool:
+        """Whether `threadgroup` at `index` qualifies a variable, rather than what a pointer or reference refers to."""
+        while self.word(index) not in ("*", "&", ">", ",", ")", ""):
+            if self.word(index) in (";", "=", "["):
+                return True
+            index = self.after_group(index) if self.word(index) == "[[" else index + 1
+        return False
 
     def threadgroup_variable(self, begin: int, end: int, dimensions: int) -> None:
         depth = 0
@@ -461,6 +479,9 @@ def main() -> int:
         text = translate(args.source.resolve(), args.root.resolve(), args.compiler, args.defines, args.address_spaces)
     except TranslationError as error:
         print(f"{error}", file=sys.stderr)
+        return 1
+    except (RecursionError, UnicodeDecodeError) as error:
+        print(f"{args.source}: not a Metal source that can be translated: {error}", file=sys.stderr)
         return 1
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(text)

@@ -1,5 +1,7 @@
 #include "csrc/metal_host/dispatch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -21,7 +23,13 @@ namespace {
 class WorkerBudget {
  public:
   static WorkerBudget& instance() {
-    static auto* budget = new WorkerBudget;  // stream threads may outlive static destruction
+    static WorkerBudget* budget = nullptr;  // never destroyed: stream threads may outlive static destruction
+    static std::once_flag once;
+    std::call_once(once, [] {
+      budget = new WorkerBudget;
+      // A forked child has none of the parent's workers.
+      pthread_atfork(nullptr, nullptr, [] { budget = new WorkerBudget; });
+    });
     return *budget;
   }
 

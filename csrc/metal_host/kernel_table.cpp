@@ -6,10 +6,11 @@ namespace metal_host {
 
 namespace {
 
-// A function-local static: registrations run during the initialisation of other files.
+// A function-local static, since registrations run during the initialisation of other files; never destroyed, since
+// kernels may still run while the process exits.
 std::vector<KernelEntry>& entries() {
-  static std::vector<KernelEntry> table;
-  return table;
+  static auto* table = new std::vector<KernelEntry>;
+  return *table;
 }
 
 }  // namespace

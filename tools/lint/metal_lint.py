@@ -64,7 +64,10 @@ def main() -> int:
         parser.error("name files, or --all")
     if wrong := [str(path) for path in options.files if path.suffix != ".metal" or not path.is_file()]:
         parser.error(f"not a .metal file: {', '.join(wrong)}")
-    found = lint(sorted(ROOT.glob("metal/**/*.metal")) if options.all else options.files)
+    try:
+        found = lint(sorted(ROOT.glob("metal/**/*.metal")) if options.all else options.files)
+    except (RecursionError, UnicodeDecodeError) as error:
+        parser.error(f"not a Metal source that can be read: {error}")
     for finding in found:
         path = finding.path.relative_to(ROOT) if finding.path.is_relative_to(ROOT) else finding.path
         print(f"{path}:{finding.line}: {finding.rule}: {finding.message}")
