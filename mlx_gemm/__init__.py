@@ -62,7 +62,8 @@ def _load_blas() -> None:
 
 
 _ext = _import_extension()
-_ext.load_checked(str(Path(_ext.__file__).with_name("_checked.so")))
+_checked = Path(_ext.__file__).with_name("_checked.so")
+_ext.load_checked(str(_checked) if _checked.exists() else "")
 if sys.platform == "linux":
     _load_blas()
 
