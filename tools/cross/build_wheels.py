@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build" / "cross"  # macos-arm64.cmake knows it
 TOOLCHAIN = Path(__file__).resolve().parent / "macos-arm64.cmake"
 MINIMUM_OS = "14.0"
+VERSION = "'%d%d' % sys.version_info[:2]"
 # Built against the first, checked against both: MLX has a wheel for each.
 MLX_FOLDERS = {14: BUILD / "macos-14", 26: BUILD / "macos-26"}
 
@@ -56,13 +57,44 @@ def prepare() -> None:
     link_stubs.write_stubs(BUILD / "lib", map(macho.read, binaries))
 
 
+def ask(python: Path, expression: str) -> str:
+    command = [python, "-c", f"import sys, sysconfig; print({expression})"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def builder(python: Path, tag: str) -> Path:
+    """An interpreter of that version with what the build needs: this one, or one in an environment of its own."""
+    if tag == ask(Path(sys.executable), VERSION):
+        return Path(sys.executable)
+    environment = BUILD / f"venv-{tag}"
+    run(python, "-m", "venv", environment)
+    needs = [f"{package}=={version(package)}" for package in ("nanobind", "scikit-build-core")]
+    run(environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir", *needs)
+    return environment / "bin" / "python"
+
+
+def own_headers(python: Path, folder: Path) -> list[str]:
+    """CMake definitions that replace the headers of Debian's Pythons, whose pyconfig.h refuses to be read for macOS.
+
+    What it would include for this machine holds for macOS where the headers of extensions ask.
+    """
+    include = Path(ask(python, "sysconfig.get_path('include')"))
+    settings = include.parent / ask(python, "sysconfig.get_config_var('MULTIARCH')") / include.name / "pyconfig.h"
+    if not settings.exists():
+        return []
+    shutil.copytree(include, folder)
+    shutil.copy(settings, folder)
+    return [f"Python_INCLUDE_DIR={folder}"]
+
+
 def build(python: Path, output: Path) -> Path:
     """One wheel. The extension's file name and the wheel's tag follow from two variables that packaging tools share."""
-    probe = "import sys; print('%d%d' % sys.version_info[:2])"
-    tag = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=True).stdout.strip()
+    tag = ask(python, VERSION)
+    python = builder(python, tag)
     folder = BUILD / f"cp{tag}"
     shutil.rmtree(folder, ignore_errors=True)  # CMake would keep old flags; Zig's own cache makes up for it
-    defines = ["CMAKE_TOOLCHAIN_FILE=" + str(TOOLCHAIN), "CMAKE_COMPILE_WARNING_AS_ERROR=ON"]
+    defines = [f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", "CMAKE_COMPILE_WARNING_AS_ERROR=ON"]
+    defines += own_headers(python, folder / "python")
     settings = [f"-Cbuild-dir={folder}", *(f"-Ccmake.define.{define}" for define in defines)]
     run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir",
         "--wheel-dir", output, *settings, ROOT,
