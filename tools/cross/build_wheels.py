@@ -92,7 +92,7 @@ def build(python: Path, output: Path) -> Path:
     tag = ask(python, VERSION)
     python = builder(python, tag)
     folder = BUILD / f"cp{tag}"
-    shutil.rmtree(folder, ignore_errors=True)  # CMake would keep old flags; Zig's own cache makes up for it
+    shutil.rmtree(folder, ignore_errors=True)  # CMake would keep the flags of an older toolchain file
     defines = [f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", "CMAKE_COMPILE_WARNING_AS_ERROR=ON"]
     defines += own_headers(python, folder / "python")
     settings = [f"-Cbuild-dir={folder}", *(f"-Ccmake.define.{define}" for define in defines)]
