@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
 FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test lint format clean check check-builds sanitize address-spaces aarch64
+.PHONY: build demo test lint format clean check check-builds sanitize address-spaces aarch64 macos-wheels
 
 build: $(VENV)/built.stamp
 
@@ -55,8 +55,14 @@ aarch64: build
 	$(BIN)/cmake --build build/aarch64
 	qemu-aarch64-static build/aarch64/check_kernels
 
+# Wheels for macOS on arm64, built and checked here (docs/apple.md), one for each of MACOS_PYTHONS; by default for the
+# Python in .venv. The package index is asked once for MLX's own macOS wheels.
+macos-wheels: build
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
+	$(BIN)/python tools/cross/build_wheels.py $(MACOS_PYTHONS)
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist dist-macos
 
 # Without isolation the compiler sees the same headers at every build, so only what changed is compiled again.
 $(VENV)/built.stamp: $(VENV)/tools.stamp $(NATIVE)

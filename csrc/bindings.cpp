@@ -278,7 +278,8 @@ void bind_process(nb::module_& m) {
 Raises:
     RuntimeError: it cannot be loaded; the loader's reason.)");
   m.def("load_checked", &set_checked_module_path, "path"_a,
-        "Path of the checked kernels, which are loaded when they are first asked for.");
+        "Path of the checked kernels, which are loaded when they are first asked for; empty for a build without them.");
+  m.def("can_check", &has_checked_module, "Whether there are checked kernels.");
   m.def(
       "counters",
       [] {

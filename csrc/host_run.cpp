@@ -63,6 +63,9 @@ void add_traffic(const metal_host::Counters& counted, Report& report) {
 
 std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array& a_given, const mx::array& b_given,
                                       const HostOptions& options) {
+  if (options.check && !has_checked_module()) {
+    reject(kOp, "this build has no checked kernels, they are built on Linux only: pass check=False");
+  }
   check_operands(kernel, a_given, b_given);
   HostOptions resolved = options;
   resolved.mode = resolve_mode(kernel, options);

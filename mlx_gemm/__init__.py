@@ -66,7 +66,8 @@ def _load_blas() -> None:
 _ext = _import_extension()
 # A BLAS that is unloaded in the middle of a product never comes back.
 atexit.register(_ext.wait_for_pending_products)
-_ext.load_checked(str(Path(_ext.__file__).with_name("_checked.so")))
+_checked = Path(_ext.__file__).with_name("_checked.so")
+_ext.load_checked(str(_checked) if _checked.exists() else "")
 if sys.platform == "linux":
     _load_blas()
 

@@ -27,7 +27,7 @@ def run(
         a: `[M, K]` float32.
         b: `[K, N]` float32.
         check: bounds-check and count every memory access of the kernel. Slower; without it the traffic in the report
-            is None.
+            is None. Builds for macOS cannot.
         seed: shuffle the order in which threads and threadgroups run; None keeps a fixed order.
         mode: "lanes" runs every thread of the kernel on its own, as a GPU does; "uniform" runs each SIMD group as
             one, which only kernels allow that never ask for a lane; "auto" is "uniform" where it is allowed.
@@ -38,7 +38,8 @@ def run(
 
     Raises:
         TypeError: an operand is not an `mlx.core.array`.
-        ValueError: no such kernel or mode, or a shape or type that the kernel cannot run; says which rule is broken.
+        ValueError: no such kernel or mode, a shape or type that the kernel cannot run, or `check` in a build that
+            cannot; says which rule is broken.
         HostFault: the kernel broke a rule of Metal, such as an access out of bounds or a data race.
 
     Example:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 import mlx_gemm
-from mlx_gemm import host
+from mlx_gemm import _ext, host
 
 
 def zeros(*shape: int) -> mx.array:
@@ -140,6 +141,20 @@ def test_host_run_modes() -> None:
         host.run("naive", a, a, mode="uniform")
     assert host.run("tensorops_64x64", a, a, mode="uniform")[1].mode == "uniform"
     assert issubclass(host.HostFault, RuntimeError)
+
+
+def test_host_run_says_that_a_build_has_no_checked_kernels() -> None:
+    a = zeros(64, 64)
+    path = str(Path(_ext.__file__).with_name("_checked.so"))
+    _ext.load_checked("")
+    try:
+        assert not _ext.can_check()
+        with raises("[mlx_gemm.host.run] this build has no checked kernels, they are built on Linux only"):
+            host.run("naive", a, a)
+        assert host.run("naive", a, a, check=False)[1].requested_read_bytes is None
+    finally:
+        _ext.load_checked(path)
+    assert host.run("naive", a, a)[1].checked
 
 
 def test_a_product_inside_a_graph_fails_where_it_is_built() -> None:

@@ -109,7 +109,8 @@ void swap_registers(Context& from, Context& to) { swapcontext(&from.registers, &
 
 #else
 
-extern "C" void metal_host_switch(void** save_stack_pointer, void* load_stack_pointer);
+// The label is the symbol's whole name: Mach-O would put an underscore before it.
+extern "C" void metal_host_switch(void** save_stack_pointer, void* load_stack_pointer) asm("metal_host_switch");
 
 // Both save what a call must preserve on the old stack and pop it from the new one. Kernels never change the rounding
 // mode, so the floating-point control words stay as they are.
@@ -122,8 +123,6 @@ constexpr int kFrameWords = 8;  // the last word keeps the stack aligned as afte
 asm(R"(
 .text
 .p2align 4
-.local metal_host_switch
-.type metal_host_switch, @function
 metal_host_switch:
   pushq %rbp
   pushq %rbx
@@ -140,7 +139,6 @@ metal_host_switch:
   popq %rbx
   popq %rbp
   ret
-.size metal_host_switch, .-metal_host_switch
 )");
 
 #elif defined(__aarch64__)
@@ -152,8 +150,6 @@ constexpr int kFrameWords = 20;
 asm(R"(
 .text
 .p2align 4
-.local metal_host_switch
-.type metal_host_switch, %function
 metal_host_switch:
   sub sp, sp, #160
   stp x19, x20, [sp, #0]
@@ -181,7 +177,6 @@ metal_host_switch:
   ldp d14, d15, [sp, #144]
   add sp, sp, #160
   ret
-.size metal_host_switch, .-metal_host_switch
 )");
 
 #endif

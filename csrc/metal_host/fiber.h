@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <memory>
 
-// The hand-written switch is for ELF targets of two processors.
-#if !defined(__ELF__) || !(defined(__x86_64__) || defined(__aarch64__)) || defined(METAL_HOST_UCONTEXT)
+// The hand-written switch is for two processors, and for targets of ELF or Mach-O objects.
+#if !(defined(__ELF__) || defined(__MACH__)) || !(defined(__x86_64__) || defined(__aarch64__)) || \
+    defined(METAL_HOST_UCONTEXT)
 #define METAL_HOST_PORTABLE_FIBERS 1
 #include <ucontext.h>
 #endif

@@ -79,6 +79,12 @@ void set_checked_module_path(const std::string& path) {
   checked.path = path;
 }
 
+bool has_checked_module() {
+  CheckedModule& checked = checked_module();
+  std::lock_guard lock(checked.mutex);
+  return !checked.path.empty();
+}
+
 const metal_host::Module& host_module(bool checked) { return checked ? load_checked_module() : *metal_host_module(); }
 
 metal_host::Outcome play(const LaunchRecord& record, const HostOperands& operands, const HostOptions& options) {

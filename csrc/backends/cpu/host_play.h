@@ -28,8 +28,9 @@ struct HostOptions {
   std::optional<uint64_t> seed = {};
 };
 
-// Path of the checked build, a shared object that is loaded when it is first asked for.
+// Path of the checked build, a shared object that is loaded when it is first asked for. Empty: there is none.
 void set_checked_module_path(const std::string& path);
+bool has_checked_module();
 
 const metal_host::Module& host_module(bool checked);
 
