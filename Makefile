@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
 FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test lint format clean check check-builds sanitize address-spaces aarch64 macos-wheels
+.PHONY: build demo test lint format clean check check-builds replay sanitize address-spaces aarch64 macos-wheels
 
 build: $(VENV)/built.stamp
 
@@ -32,10 +32,16 @@ format: build
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(FORMATTED)
 
-# The ladder as a plain program (tests/cpp): under sanitizers, with address spaces as types, on another processor.
-check-builds: sanitize address-spaces aarch64
+# Plain programs (tests/cpp): GPU launches replayed; the ladder under sanitizers, with address spaces as types, and on
+# another processor.
+check-builds: replay sanitize address-spaces aarch64
 
 KERNEL_CHECK = PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S tests/cpp -G Ninja -DCMAKE_BUILD_TYPE=Release
+
+replay: build
+	$(KERNEL_CHECK) -B build/replay
+	$(BIN)/cmake --build build/replay --target check_replay
+	build/replay/check_replay
 
 sanitize: build
 	$(KERNEL_CHECK) -B build/sanitize -DCMAKE_CXX_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all"
