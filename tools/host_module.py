@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,13 +50,15 @@ class Constant:
 
 @dataclass(frozen=True)
 class Build:
-    """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike."""
+    """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike; `includes` are
+    folders of Metal headers."""
 
     checked: bool = False
     compiler: str = "g++"
     flags: tuple[str, ...] = ()
     defines: tuple[str, ...] = ()
     kernel_flags: tuple[str, ...] = field(default=())
+    includes: tuple[Path, ...] = ()
 
     @property
     def common(self) -> list[str]:
@@ -190,6 +194,7 @@ def _runtime_objects(build: Build, folder: Path) -> list[Path]:
 def translate(source: Path, target: Path, build: Build) -> None:
     command = [sys.executable, str(ROOT / "tools" / "metal_to_host.py"), str(source), str(target)]
     command += ["--root", str(ROOT), "--compiler", build.compiler, *[f"-D{d}" for d in build.defines]]
+    command += [f"-I{folder}" for folder in build.includes]
     _run(command)
 
 
@@ -198,6 +203,7 @@ def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostMo
     folder.mkdir(parents=True, exist_ok=True)
     instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
     objects = _runtime_objects(how, folder)
+    commands = []
     for source in sources:
         key = _fingerprint(how, source.resolve(), *_headers())
         translated = folder / f"{source.stem}-{key}.cpp"
@@ -205,8 +211,10 @@ def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostMo
         for lanes in (32, 1):
             target = folder / f"{source.stem}-{key}-{lanes}.o"
             flags = [f"-DMETAL_HOST_LANES={lanes}", "-Wno-unknown-pragmas", *instrument, *how.kernel_flags]
-            _run([*how.common, *flags, "-c", str(translated), "-o", str(target)])
+            commands.append([*how.common, *flags, "-c", str(translated), "-o", str(target)])
             objects.append(target)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_run, commands))
     library = folder / f"module-{_fingerprint(*objects)}.so"
     _run([how.compiler, "-shared", *how.flags, *map(str, objects), "-pthread", "-o", str(library)])
     if how.checked:

@@ -200,7 +200,7 @@ void multiply_8x8(const Multiply8x8& call, Site site) {
   Lane& self = *current_lane();
   Threadgroup& group = *self.group;
   Rendezvous& point = group.simdgroup_of(self);
-  self.call = &call;
+  self.call = const_cast<Multiply8x8*>(&call);
   group.meet(point, Collective::multiply_8x8, call.c != nullptr, site, [&] {
     group.check_histories(point.first, point.expected, site);
     multiply_fragments(group, point.first);

@@ -34,6 +34,8 @@ uint32_t lane_index();
 
 // Address bound to a buffer slot. Faults when nothing is.
 void* bound_buffer(int slot);
+// What stands for an argument whose function constant is false: zeros that nobody may write.
+void* absent_argument();
 int64_t function_constant(int id, bool* defined);
 
 // Storage of a threadgroup variable: one object per declaration, filled with NaN when the threadgroup starts.
@@ -61,6 +63,10 @@ enum MemoryFlags : uint32_t { kMemoryNone = 0, kMemoryDevice = 1, kMemoryThreadg
 
 void threadgroup_barrier(uint32_t flags, Site site);
 void simdgroup_barrier(uint32_t flags, Site site);
+
+// Collects `bytes` of every lane of the SIMD group in `all`, which has room for 32 lanes, and returns the mask of those
+// that took part: lanes that have left the kernel are not waited for.
+uint32_t gather_lanes(const void* own, size_t bytes, void* all, Site site);
 
 // Notes a call that every lane of the SIMD group must make with the same arguments (hashed into `arguments`).
 // Checked when the lanes next meet.

@@ -17,6 +17,9 @@ thread_local Lane* running_lane __attribute__((tls_model("initial-exec"))) = nul
 constexpr size_t kVariableAlignment = 16;
 constexpr size_t kMessageBytes = 1024;
 
+constexpr size_t kAbsentBytes = 4096;  // of the largest argument that a kernel looks at although it is absent
+alignas(64) const std::byte kAbsentArgument[kAbsentBytes] = {};
+
 bool same_place(const Site& a, const Site& b) {
   const bool same_file = a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
   return same_file && a.line() == b.line() && a.column() == b.column();
@@ -40,6 +43,8 @@ const char* to_string(Collective collective) {
       return "threadgroup_barrier";
     case Collective::simdgroup_barrier:
       return "simdgroup_barrier";
+    case Collective::gather:
+      return "a simd_ function";
     case Collective::multiply_8x8:
       return "simdgroup_multiply";
     case Collective::matmul2d:
@@ -101,6 +106,7 @@ bool Threadgroup::run(Size3 position) {
   barrier_.arrived = 0;
   for (Rendezvous& point : simdgroups_) {
     point.arrived = 0;
+    point.live = point.expected;
   }
   std::memset(arena_->bytes, kUnwritten, arena_used_);
   tiles_.clear();
@@ -164,13 +170,12 @@ void Threadgroup::run_lane() {
   self.done = true;
   self.waiting = Collective::none;
   live_--;
-  const Rendezvous& simdgroup = simdgroup_of(self);
-  bool all_done = true;
-  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
-    all_done = all_done && lanes_[simdgroup.first + i].done;
-  }
-  if (all_done) {
-    check_histories(simdgroup.first, simdgroup.expected, self.site);
+  Rendezvous& simdgroup = simdgroup_of(self);
+  if (--simdgroup.live == 0) {
+    check_exit(simdgroup);
+  } else if (simdgroup.arrived == simdgroup.live && simdgroup.collective == Collective::gather) {
+    complete_gather(simdgroup, simdgroup.site);  // the others waited for this lane
+    release(simdgroup);
   }
   if (live_ == 0) {
     switch_context(self.context, scheduler_, true);
@@ -201,7 +206,7 @@ void Threadgroup::release(Rendezvous& point) {
   for (uint32_t i = point.first; i < point.first + point.expected; ++i) {
     lanes_[i].waiting = Collective::none;
     lanes_[i].history = 0;
-    if (&lanes_[i] != running_) {
+    if (&lanes_[i] != running_ && !lanes_[i].done) {
       make_ready(i);
     }
   }
@@ -210,11 +215,29 @@ void Threadgroup::release(Rendezvous& point) {
 void Threadgroup::check_histories(uint32_t first, uint32_t count, Site site) {
   const uint32_t width = lanes_per_simdgroup();
   for (uint32_t i = first; i < first + count; ++i) {
-    const Lane& leader = lanes_[i / width * width];
+    uint32_t leading = i / width * width;
+    while (lanes_[leading].done) {
+      ++leading;
+    }
+    const Lane& leader = lanes_[leading];
+    if (lanes_[i].done) {
+      continue;
+    }
     if (lanes_[i].history != leader.history || !same_place(lanes_[i].site, leader.site)) {
       const Site& own = lanes_[i].site;
-      fault(site, "divergence: lanes 0 and %u of SIMD group %u made different SIMD-group calls (%s:%u and %s:%u)",
-            i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(), own.line());
+      fault(site, "divergence: lanes %u and %u of SIMD group %u made different SIMD-group calls (%s:%u and %s:%u)",
+            leading % width, i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(), own.line());
+    }
+  }
+}
+
+// Lanes that leave early make no more calls, but none since the last meeting that the others did not make too.
+void Threadgroup::check_exit(const Rendezvous& simdgroup) {
+  const Lane& leader = lanes_[simdgroup.first];
+  for (uint32_t i = simdgroup.first; i < simdgroup.first + simdgroup.expected; ++i) {
+    if (lanes_[i].history != leader.history) {
+      fault(lanes_[i].site, "divergence: lanes 0 and %u of SIMD group %u made different SIMD-group calls before they left",
+            i - simdgroup.first, leader.ids.simdgroup);
     }
   }
 }
@@ -242,6 +265,45 @@ void Threadgroup::report_deadlock() {
   }
   fault(blocked->site, "divergence: %u of %u threads wait at %s, others are at %s (%s:%u)", at_first, lane_count(),
         to_string(blocked->waiting), to_string(other->waiting), other->site.file_name(), other->site.line());
+}
+
+uint32_t Threadgroup::gather_lanes(GatherCall& call, Site site) {
+  Rendezvous& simdgroup = simdgroup_of(*running_);
+  running_->call = &call;
+  arrive(simdgroup, Collective::gather, call.bytes, site);
+  if (simdgroup.arrived == simdgroup.live) {
+    complete_gather(simdgroup, site);
+    release(simdgroup);
+  } else {
+    run_next();
+  }
+  return call.active;
+}
+
+// Hands the values of all lanes that wait to each of them.
+void Threadgroup::complete_gather(Rendezvous& simdgroup, Site site) {
+  check_histories(simdgroup.first, simdgroup.expected, site);
+  std::byte values[kSimdWidth * kMaxGatherBytes];
+  std::memset(values, kUnwritten, sizeof values);
+  uint32_t active = 0;
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
+    const Lane& lane = lanes_[simdgroup.first + i];
+    if (!lane.done) {
+      const auto& call = *static_cast<const GatherCall*>(lane.call);
+      bytes = call.bytes;
+      std::memcpy(values + i * bytes, call.own, bytes);
+      active |= 1u << i;
+    }
+  }
+  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
+    const Lane& lane = lanes_[simdgroup.first + i];
+    if (!lane.done) {
+      auto& call = *static_cast<GatherCall*>(lane.call);
+      std::memcpy(call.all, values, kSimdWidth * bytes);
+      call.active = active;
+    }
+  }
 }
 
 // ---- Memory ----
@@ -322,6 +384,9 @@ Located Threadgroup::locate(const void* data, size_t bytes, bool write) const {
               : buffer.constant         ? Location::uncounted
                                         : Location::device};
     }
+  }
+  if (inside(kAbsentArgument, kAbsentBytes)) {
+    return {write ? Location::read_only : Location::uncounted};
   }
   for (const OpenTile& tile : tiles_) {
     if (inside(tile.data.get(), tile.bytes)) {
@@ -406,6 +471,8 @@ void* bound_buffer(int slot) {
   return self.group->dispatch().buffers[size_t(slot)].data;
 }
 
+void* absent_argument() { return const_cast<std::byte*>(kAbsentArgument); }
+
 int64_t function_constant(int id, bool* defined) {
   for (const Constant& constant : running_lane->group->dispatch().constants) {
     if (constant.id == id) {
@@ -419,6 +486,11 @@ int64_t function_constant(int id, bool* defined) {
 
 void* threadgroup_variable(const VariableDeclaration& declaration, Site site) {
   return running_lane->group->variable(declaration, site);
+}
+
+uint32_t gather_lanes(const void* own, size_t bytes, void* all, Site site) {
+  GatherCall call{own, bytes, all};
+  return running_lane->group->gather_lanes(call, site);
 }
 
 void note_uniform_call(uint64_t arguments, Site site) {

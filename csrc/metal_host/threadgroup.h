@@ -19,8 +19,9 @@ namespace metal_host {
 constexpr uint32_t kSimdWidth = 32;
 constexpr uint32_t kMaxThreads = 1024;             // per threadgroup; Metal feature set tables
 constexpr size_t kMaxThreadgroupBytes = 32 << 10;  // likewise
+constexpr size_t kMaxGatherBytes = 16;             // of one lane: a vector of four floats
 
-enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d };
+enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, gather, multiply_8x8, matmul2d };
 const char* to_string(Collective collective);
 
 // What an address belongs to. Cooperative tiles and constant buffers are not counted as traffic.
@@ -42,6 +43,13 @@ struct Nearest {
 class Checker;
 class Threadgroup;
 
+struct GatherCall {
+  const void* own;
+  size_t bytes;
+  void* all;
+  uint32_t active = 0;  // mask of the lanes that took part
+};
+
 struct Lane {
   Context context;
   ThreadIds ids;
@@ -51,7 +59,7 @@ struct Lane {
   uint32_t tiles = 0;    // cooperative tensors opened so far
   Collective waiting = Collective::none;
   Site site;                   // of the last collective or uniform call
-  const void* call = nullptr;  // arguments deposited at a rendezvous
+  void* call = nullptr;        // arguments deposited at a rendezvous
   bool done = false;
 };
 
@@ -63,6 +71,7 @@ struct Rendezvous {
   uint32_t first = 0;
   uint32_t expected = 0;
   uint32_t arrived = 0;
+  uint32_t live = 0;  // lanes that have not left the kernel; kept for SIMD groups
   Collective collective = Collective::none;
   uint64_t arguments = 0;
   Site site;
@@ -109,6 +118,7 @@ class Threadgroup {
   Rendezvous& simdgroup_of(const Lane& lane) { return simdgroups_[lane.ids.simdgroup]; }
   // Lanes of one SIMD group must have made the same uniform calls since they last met.
   void check_histories(uint32_t first, uint32_t count, Site site);
+  uint32_t gather_lanes(GatherCall& call, Site site);
 
   void* variable(const VariableDeclaration& declaration, Site site);
   Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
@@ -148,6 +158,8 @@ class Threadgroup {
   std::string located(Place place, const char* message) const;
   void start(Lane& lane, Size3 position);
   bool arrive(Rendezvous& point, Collective collective, uint64_t arguments, Site site);
+  void complete_gather(Rendezvous& simdgroup, Site site);
+  void check_exit(const Rendezvous& simdgroup);
   void release(Rendezvous& point);
   void make_ready(uint32_t lane);
   void run_next();
