@@ -75,6 +75,12 @@ FUSED_TILES = (
     Tile(32, 64, 16, 1, 2),
     Tile(32, 32, 16, 2, 2),
 )
+NAX_TILES = (
+    Tile(64, 64, 256, 2, 2),
+    Tile(128, 128, 512, 4, 4),
+    Tile(64, 128, 256, 2, 4),
+    Tile(64, 128, 64, 2, 4),
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,11 @@ class Kernel:
 
     def __str__(self) -> str:
         return f"{self.family}_{self.layout}_{self.dtype.name}_{self.tile}"
+
+    @property
+    def tf32(self) -> bool:
+        """The matrix units read float32 operands with 11 significant bits."""
+        return "nax" in self.family and self.dtype is FLOAT32
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,23 @@ import mlx_kernels as mlx
 import numpy as np
 import pytest
 from host_module import HostModule, build
-from mlx_kernels import BFLOAT16, DTYPES, FLOAT32, FUSED_TILES, Addmm, Dtype, Kernel, Operands, Problem, Run, Tile
+from mlx_kernels import (
+    BFLOAT16,
+    DTYPES,
+    FLOAT16,
+    FLOAT32,
+    FUSED_TILES,
+    NAX_TILES,
+    Addmm,
+    Dtype,
+    Kernel,
+    Operands,
+    Problem,
+    Run,
+    Tile,
+)
 
+TF32_ULP = 2.0**-10
 KS = (1, 8, 16, 31, 64, 255, 256, 257, 1024)
 
 
@@ -27,12 +42,17 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def smoke(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / "fused_smoke.metal"], modules, mlx.mlx_build())
+    return build([mlx.SOURCES / f"{name}_smoke.metal" for name in ("fused", "nax")], modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def fused(modules: Path) -> HostModule:
     return build([mlx.SOURCES / f"fused_{dtype.name}.metal" for dtype in DTYPES], modules, mlx.mlx_build())
+
+
+@pytest.fixture(scope="session")
+def nax(modules: Path) -> HostModule:
+    return build([mlx.SOURCES / f"nax_{dtype.name}.metal" for dtype in DTYPES], modules, mlx.mlx_build())
 
 
 # ---- Oracles ----
@@ -60,6 +80,18 @@ def assert_within_bound(run: Run, values: Operands, kernel: Kernel, problem: Pro
     bound += 4 * np.sqrt(problem.k + 1) * u32 * 2 * magnitude
     wrong = ~(np.abs(run.result - reference) <= bound)
     assert not wrong.any(), f"{kernel} {problem}: {wrong.sum()} of {wrong.size} wrong, first at {np.argwhere(wrong)[0]}"
+
+
+def assert_tf32_class(run: Run, values: Operands, kernel: Kernel, problem: Problem) -> None:
+    """As wrong as operands of 11 bits make it: not less, which would mean that nothing was dropped."""
+    reference = values.result(problem.addmm)
+    scale = abs(problem.addmm.alpha) if problem.addmm else 1.0
+    error = np.abs(run.result - reference)
+    bound = 2.1 * scale * TF32_ULP * values.magnitude + 1e-5 * (np.abs(values.c) + 1)
+    assert (error <= bound).all(), f"{kernel} {problem}: wrong by {error.max():.3g}"
+    if values.a[0].size > 64 and values.b[0].size > 64:
+        relative = np.linalg.norm(error) / np.linalg.norm(scale * (values.a @ values.b))
+        assert TF32_ULP / 8 < relative < 2 * TF32_ULP, f"{kernel} {problem}: relative error {relative:.3g}"
 
 
 def assert_exact(run: Run, values: Operands, kernel: Kernel, problem: Problem) -> None:
@@ -97,13 +129,19 @@ def variants(tile: Tile) -> Iterator[Problem]:
 def check_fused(module: HostModule, kernel: Kernel, problem: Problem, **how: object) -> None:
     seed = problem.m * 31 + problem.n * 7 + problem.k
     values = normal(problem, kernel.dtype, seed)
-    assert_within_bound(mlx.run_fused(module, kernel, problem, values, **how), values, kernel, problem)
+    assert_near = assert_tf32_class if kernel.tf32 else assert_within_bound
+    assert_near(mlx.run_fused(module, kernel, problem, values, **how), values, kernel, problem)
     values = integers(problem, kernel.dtype, seed)
     if problem.addmm is None:
         assert_exact(mlx.run_fused(module, kernel, problem, values, **how), values, kernel, problem)
 
 
-SMOKE = (Kernel("fused", "nt", FLOAT32, Tile(32, 32, 16, 2, 2)), Kernel("fused", "tn", BFLOAT16, Tile(32, 32, 16, 2, 2)))
+SMOKE = (
+    Kernel("fused", "nt", FLOAT32, Tile(32, 32, 16, 2, 2)),
+    Kernel("fused", "tn", BFLOAT16, Tile(32, 32, 16, 2, 2)),
+    Kernel("nax", "nt", FLOAT16, NAX_TILES[0]),
+    Kernel("nax", "tn", FLOAT32, NAX_TILES[0]),
+)
 
 
 @pytest.mark.parametrize("kernel", SMOKE, ids=str)
@@ -118,5 +156,20 @@ def test_fused_smoke(smoke: HostModule, kernel: Kernel) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_fused(fused: HostModule, dtype: Dtype, tile: Tile, layout: str) -> None:
     kernel = Kernel("fused", layout, dtype, tile)
-    for problem in itertools.chain(problems(tile, full=tile == FUSED_TILES[0]), variants(tile)):
+    full = tile == FUSED_TILES[0] and layout == "nn"
+    for problem in itertools.chain(problems(tile, full), variants(tile)):
         check_fused(fused, kernel, problem)
+
+
+# ---- steel_gemm_fused_nax ----
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", mlx.LAYOUTS)
+@pytest.mark.parametrize("tile", NAX_TILES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_fused_nax(nax: HostModule, dtype: Dtype, tile: Tile, layout: str) -> None:
+    kernel = Kernel("nax", layout, dtype, tile)
+    full = tile == NAX_TILES[0] and layout == "nn"
+    for problem in itertools.chain(problems(tile, full), variants(tile)):
+        check_fused(nax, kernel, problem)

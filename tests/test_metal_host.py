@@ -268,6 +268,50 @@ def test_cooperative_coordinates_cover_the_tile_once(plain: HostModule, mode: st
     np.testing.assert_array_equal(out, np.arange(48 * 32, dtype=np.float32).reshape(48, 32))
 
 
+@pytest.fixture(scope="session")
+def layouts(build_folder: Path) -> HostModule:
+    return build([SOURCES / "cooperative_layout.metal"], build_folder)
+
+
+def relaxed_position(lane: int, slot: int) -> tuple[int, int]:
+    """Row and column of a slot in a row of 16 x 16 fragments, as measured on an Apple10 GPU."""
+    quad = lane >> 2
+    row = (quad & 4) | ((lane >> 1) & 3)
+    column = ((quad & 2) | (lane & 1)) * 4
+    return row + (slot >> 2 & 1) * 8, column + (slot & 3) + (slot >> 3) * 16
+
+
+def strict_position(lane: int, slot: int, fragments: int) -> tuple[int, int]:
+    quad = lane >> 2
+    row = (quad & 4) | ((lane >> 1) & 3)
+    column = (lane & 1) * 2 + (lane >> 3 & 1) * 4
+    fragment = slot >> 2 & 1 if fragments == 2 else 0
+    lower = slot >> (3 if fragments == 2 else 2)
+    return row + lower * 8, column + (slot & 1) + (slot >> 1 & 1) * 8 + fragment * 16
+
+
+# Of a transposed right operand the second fragment lies below the first.
+@pytest.mark.parametrize("precision", ["relaxed", "strict"])
+@pytest.mark.parametrize("operand", ["left", "right", "right transposed", "destination"])
+def test_cooperative_layout_is_the_real_one(layouts: HostModule, operand: str, precision: str) -> None:
+    maps = [np.zeros((32, 16, 2), np.int32) for _ in range(3)]
+    transposed = operand == "right transposed"
+    kernel = f"lane_maps_{precision}_float" if precision == "strict" else "lane_maps_relaxed_half"
+    layouts.run(kernel + "_transposed" * transposed, (1, 1, 1), (32, 1, 1), {i: Writable(m) for i, m in enumerate(maps)})
+    found = maps[["left", "right", "destination"].index(operand.split()[0])]
+    for lane in range(32):
+        for slot in range(16):
+            if operand == "left" and slot >= 8:
+                assert tuple(found[lane, slot]) == (-1, -1)
+                continue
+            fragments = 1 if operand == "left" else 2
+            relaxed = precision == "relaxed"
+            row, column = relaxed_position(lane, slot) if relaxed else strict_position(lane, slot, fragments)
+            if transposed:
+                row, column = row + column // 16 * 16, column % 16
+            assert tuple(found[lane, slot]) == (column, row), (lane, slot)
+
+
 @pytest.mark.parametrize("isa", [0, 1])
 def test_micro_kernels_and_fibers_of_lesser_machines(build_folder: Path, isa: int) -> None:
     flags = (f"-DMETAL_HOST_MAX_ISA={isa}", *(["-DMETAL_HOST_UCONTEXT"] if isa == 0 else []))

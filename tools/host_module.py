@@ -91,6 +91,7 @@ class _Dispatch(ctypes.Structure):
         ("threads", ctypes.c_uint32 * 3),
         ("mode", ctypes.c_int32),
         ("workers", ctypes.c_int32),
+        ("tolerant", ctypes.c_int32),
         ("shuffled", ctypes.c_int32),
         ("seed", ctypes.c_uint64),
     ]
@@ -137,6 +138,7 @@ class HostModule:
         mode: str = "auto",
         seed: int | None = None,
         workers: int = 0,
+        tolerant: bool = False,
     ) -> Counters:
         bound = (_Buffer * max(1, len(buffers)))()
         for entry, (slot, buffer) in zip(bound, buffers.items(), strict=False):
@@ -148,7 +150,7 @@ class HostModule:
         values = (_Constant * max(1, len(constants or {})))(*[_Constant(v, k) for k, v in (constants or {}).items()])
         dispatch = _Dispatch(
             kernel.encode(), bound, values, len(buffers), len(constants or {}), grid, threads, MODES[mode], workers,
-            seed is not None, seed or 0,
+            tolerant, seed is not None, seed or 0,
         )  # fmt: skip
         counters = Counters()
         text = ctypes.create_string_buffer(4096)

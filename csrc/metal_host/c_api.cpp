@@ -14,6 +14,7 @@ int32_t metal_host_dispatch(const MetalHostDispatch* request, MetalHostCounters*
   dispatch.threads = {request->threads[0], request->threads[1], request->threads[2]};
   dispatch.mode = metal_host::Mode(request->mode);
   dispatch.workers = request->workers;
+  dispatch.tolerant = request->tolerant != 0;
   if (request->shuffled) {
     dispatch.seed = request->seed;
   }

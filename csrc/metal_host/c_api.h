@@ -30,6 +30,7 @@ struct MetalHostDispatch {
   uint32_t threads[3];
   int32_t mode;     // 0 automatic, 1 a fiber per thread, 2 a fiber per SIMD group
   int32_t workers;  // 0: one per CPU
+  int32_t tolerant;  // what GPUs get away with is a warning
   int32_t shuffled;
   uint64_t seed;
 };

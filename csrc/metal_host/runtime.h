@@ -91,7 +91,8 @@ struct TensorView {
   void* data;
   Element element;
   int32_t extent[2];
-  int64_t stride;  // of dimension 1, in elements
+  int64_t stride;        // of dimension 1, in elements
+  uint32_t cooperative;  // a tile of the scope, not memory
 };
 
 struct MatmulCall {
@@ -106,7 +107,6 @@ struct MatmulCall {
   TensorView left;
   TensorView right;
   TensorView destination;
-  uint32_t cooperative;  // the destination is a cooperative tile, not memory
 };
 void matmul2d(const MatmulCall& call, Site site);
 
@@ -115,6 +115,7 @@ struct Tile {
   void* data;
   uint32_t thread;   // of the caller in the scope
   uint32_t threads;  // in the scope
+  uint32_t spare_slots;  // more than needed, so that a loop without is_valid_element shows
 };
 Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
 void close_tile(void* data);

@@ -148,7 +148,7 @@ void Threadgroup::switch_to(Lane& next) {
 }
 
 void Threadgroup::run_next() {
-  if (ready_count_ == 0) {
+  if (ready_count_ == 0 && !(dispatch_.tolerant && release_part_of_barrier())) {
     report_deadlock();
   }
   const uint32_t size = lane_count();
@@ -240,6 +240,37 @@ void Threadgroup::check_exit(const Rendezvous& simdgroup) {
             i - simdgroup.first, leader.ids.simdgroup);
     }
   }
+}
+
+void Threadgroup::complete_barrier(uint32_t flags) {
+  counters_.barriers++;
+  if (checker_) {
+    checker_->barrier(flags);
+  }
+}
+
+// On a GPU a SIMD group arrives at a barrier when those of its lanes do that are on this path.
+bool Threadgroup::release_part_of_barrier() {
+  for (const Rendezvous& simdgroup : simdgroups_) {
+    bool arrived = simdgroup.live == 0;
+    for (uint32_t i = simdgroup.first; i < simdgroup.first + simdgroup.expected; ++i) {
+      arrived = arrived || lanes_[i].waiting == Collective::threadgroup_barrier;
+    }
+    if (!arrived) {
+      return false;
+    }
+  }
+  warn({barrier_.site.file_name(), barrier_.site.line()},
+       "threadgroup_barrier that only some lanes of a SIMD group reach");
+  complete_barrier(uint32_t(barrier_.arguments));
+  barrier_.arrived = 0;
+  for (uint32_t i = 0; i < lane_count(); ++i) {
+    if (lanes_[i].waiting == Collective::threadgroup_barrier) {
+      lanes_[i].waiting = Collective::none;
+      make_ready(i);
+    }
+  }
+  return true;
 }
 
 void Threadgroup::report_deadlock() {
@@ -336,19 +367,20 @@ Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
   const uint32_t threads = simdgroups * width;
   const uint32_t thread = whole ? uint32_t(&self - lanes_.data()) : self.ids.lane;
   const uint32_t sequence = self.tiles++;
+  const uint32_t spare_slots = uniform() || dispatch_.tolerant ? 0 : 1;
   note_uniform_call(bytes, site);
   for (OpenTile& tile : tiles_) {
     if (tile.scope == scope && tile.sequence == sequence) {
       if (tile.bytes != bytes) {
         fault(site, "divergence: threads of one scope made different cooperative tensors");
       }
-      return {tile.data.get(), thread, threads};
+      return {tile.data.get(), thread, threads, spare_slots};
     }
   }
   auto data = std::make_unique_for_overwrite<std::byte[]>(bytes);
   std::memset(data.get(), kUnwritten, bytes);
   tiles_.push_back({scope, sequence, 0, bytes, std::move(data)});
-  return {tiles_.back().data.get(), thread, threads};
+  return {tiles_.back().data.get(), thread, threads, spare_slots};
 }
 
 void Threadgroup::close_tile(void* data) {
@@ -446,6 +478,14 @@ void Threadgroup::fail(Place place, const char* message) {
 }
 
 void Threadgroup::warn(Place place, const char* message) { warnings_.insert(located(place, message) + "]"); }
+
+void Threadgroup::complain(Site site, const char* message) {
+  const Place place{site.file_name(), site.line()};
+  if (!dispatch_.tolerant) {
+    fail(place, message);
+  }
+  warn(place, message);
+}
 
 void fault(Site site, const char* format, ...) {
   char message[kMessageBytes];

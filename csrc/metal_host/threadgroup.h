@@ -118,6 +118,7 @@ class Threadgroup {
   Rendezvous& simdgroup_of(const Lane& lane) { return simdgroups_[lane.ids.simdgroup]; }
   // Lanes of one SIMD group must have made the same uniform calls since they last met.
   void check_histories(uint32_t first, uint32_t count, Site site);
+  void complete_barrier(uint32_t flags);
   uint32_t gather_lanes(GatherCall& call, Site site);
 
   void* variable(const VariableDeclaration& declaration, Site site);
@@ -132,6 +133,8 @@ class Threadgroup {
 
   [[noreturn]] void fail(Place place, const char* message);
   void warn(Place place, const char* message);
+  // A fault, or a warning where the dispatch is tolerant.
+  void complain(Site site, const char* message);
   // The life of a lane, from start to exit.
   void run_lane();
 
@@ -165,6 +168,7 @@ class Threadgroup {
   void run_next();
   void switch_to(Lane& next);
   void enter_first();
+  bool release_part_of_barrier();
   [[noreturn]] void report_deadlock();
 
   const Dispatch& dispatch_;
