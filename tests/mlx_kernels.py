@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
@@ -212,6 +212,13 @@ def gemm_params(kernel: Kernel, problem: Problem, a: Stored, b: Stored, d: Store
     )  # fmt: skip
 
 
+def addmm_params(addmm: Addmm, c: Stored) -> np.ndarray:
+    return struct(
+        ldc=(INT, c.ld), fdc=(INT, 1), batch_stride_c=(LONG, c.batch_stride),
+        alpha=(FLOAT, addmm.alpha), beta=(FLOAT, addmm.beta),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Run:
     result: np.ndarray  # [batch, m, n]
@@ -228,12 +235,7 @@ def run_fused(module: HostModule, kernel: Kernel, problem: Problem, values: Oper
     buffers = {0: a.flat, 1: b.flat, 3: Writable(d.flat), 4: Constant(gemm_params(kernel, problem, a, b, d))}
     if addmm:
         buffers[2] = c.flat
-        buffers[5] = Constant(
-            struct(
-                ldc=(INT, c.ld), fdc=(INT, 1), batch_stride_c=(LONG, c.batch_stride),
-                alpha=(FLOAT, addmm.alpha), beta=(FLOAT, addmm.beta),
-            )  # fmt: skip
-        )
+        buffers[5] = Constant(addmm_params(addmm, c))
     if problem.strides_given:
         buffers[6] = Constant(np.array([problem.batch], INT))
         buffers[7] = Constant(np.array([a.batch_stride, b.batch_stride, c.batch_stride], LONG))
@@ -250,4 +252,178 @@ def run_fused(module: HostModule, kernel: Kernel, problem: Problem, values: Oper
     counters = module.run(
         str(kernel), grid, (32, tile.wn, tile.wm), buffers, constants={k: int(v) for k, v in constants.items()}, **how
     )
-    return Run(unstored(replace(d), values.c.shape, dtype), counters)
+    return Run(unstored(d, values.c.shape, dtype), counters)
+
+
+# ---- steel_gemm_splitk ----
+
+
+def accumulate(
+    module: HostModule, dtype: Dtype, problem: Problem, partial: np.ndarray, c: Stored, **how: object
+) -> tuple[np.ndarray, Counters]:
+    """Adds the partial products [partitions, m, n] up, in the result type, with addmm where the problem asks for it."""
+    m, n, addmm = problem.m, problem.n, problem.addmm
+    d = dtype.store(np.full((1, m, n), np.nan))
+    buffers = {0: partial, 1: Writable(d)}
+    scalars: list[tuple[int, type, float]] = [(2, INT, len(partial)), (3, INT, m * n), (4, INT, n)]
+    kernel = f"splitk_accum_{dtype.name}"
+    if addmm:
+        kernel = f"splitk_accum_axpby_{dtype.name}"
+        buffers[5] = c.flat
+        scalars += [(6, INT, c.ld), (7, INT, 1), (8, FLOAT, addmm.alpha), (9, FLOAT, addmm.beta)]
+    buffers |= {slot: Constant(np.array([value], kind)) for slot, kind, value in scalars}
+    grid = (math.ceil(n / 32), m, 1)
+    counters = module.run(kernel, grid, (32, 1, 1), buffers, grid_threads=(n, m, 1), **how)
+    return dtype.load(d), counters
+
+
+def splitk_params(problem: Problem, tile: Tile, partitions: int, size: int, a: Stored, b: Stored) -> np.ndarray:
+    return struct(
+        M=(INT, problem.m), N=(INT, problem.n), K=(INT, problem.k), lda=(INT, a.ld), ldb=(INT, b.ld),
+        ldc=(INT, problem.n),
+        tiles_n=(INT, math.ceil(problem.n / tile.bn)), tiles_m=(INT, math.ceil(problem.m / tile.bm)),
+        partitions=(INT, partitions), partition_stride=(INT, problem.m * problem.n), partition_size=(INT, size),
+        swizzle_log=(INT, problem.swizzle), gemm_k_iterations_aligned=(INT, size // tile.bk),
+    )  # fmt: skip
+
+
+def run_splitk(
+    module: HostModule, accumulator: HostModule, kernel: Kernel, problem: Problem, values: Operands, **how: object
+) -> Run:
+    """steel_gemm_splitk or steel_gemm_splitk_nax, then the accumulation kernel."""
+    tile, dtype = kernel.tile, kernel.dtype
+    a = stored(values.a, dtype, problem.pad, kernel.layout[0] == "t")
+    b = stored(values.b, dtype, problem.pad, kernel.layout[1] == "t")
+    c = stored(values.c, dtype, problem.pad)
+    tiles_m, tiles_n = math.ceil(problem.m / tile.bm), math.ceil(problem.n / tile.bn)
+    aligned = (problem.m % tile.bm == 0, problem.n % tile.bn == 0, problem.k % tile.bk == 0)
+    if kernel.family == "splitk":
+        partitions = 2 if problem.k < 256 else 4
+        size = problem.k // tile.bk // partitions * tile.bk  # the last partition takes the rest as well
+        name = f"{kernel}_{'true' if all(aligned[:2]) else 'false'}_{'true' if aligned[2] else 'false'}"
+        grid, constants = (tiles_n, tiles_m, partitions), {}
+    else:
+        size = tile.bk
+        partitions = math.ceil(problem.k / size)
+        rows = math.ceil(tiles_m / (1 << problem.swizzle))
+        name, grid = str(kernel), ((tiles_n << problem.swizzle) * rows * partitions, 1, 1)
+        constants = {200: int(aligned[0]), 201: int(aligned[1])}
+    partial = np.full((partitions, problem.m, problem.n), np.nan, np.float32)
+    params = splitk_params(problem, tile, partitions, size, a, b)
+    buffers = {0: a.flat, 1: b.flat, 2: Writable(partial), 3: Constant(params)}
+    module.run(name, grid, (32, tile.wn, tile.wm), buffers, constants=constants, **how)
+    return Run(*accumulate(accumulator, dtype, problem, partial, c, **how))
+
+
+# ---- steel_gemm_thin_nax ----
+
+# Of a thin tile the last number is how many SIMD groups share K.
+THIN_TILES = (Tile(32, 32, 64, 1, 4), Tile(32, 64, 64, 2, 2))
+
+
+def run_thin(module: HostModule, kernel: Kernel, problem: Problem, values: Operands, **how: object) -> Run:
+    tile, dtype, addmm = kernel.tile, kernel.dtype, problem.addmm
+    a = stored(values.a, dtype, problem.pad)
+    b = stored(values.b, dtype, problem.pad, kernel.layout[1] == "t")
+    c = stored(values.c, dtype, problem.pad)
+    d = stored(np.full_like(values.c, np.nan), dtype, problem.pad)
+    params = gemm_params(kernel, problem, a, b, d)
+    params["gemm_k_iterations_aligned"] = math.ceil(problem.k / (tile.bk * tile.wn))
+    buffers = {0: a.flat, 1: b.flat, 3: Writable(d.flat), 4: Constant(params)}
+    if addmm:
+        buffers[2] = c.flat
+        buffers[5] = Constant(addmm_params(addmm, c))
+    constants = {
+        100: addmm is not None,
+        110: addmm is not None and addmm.axpby,
+        200: problem.m % tile.bm == 0,
+        201: problem.n % tile.bn == 0,
+        202: problem.k % tile.bk == 0,
+    }
+    grid = (math.ceil(problem.m / tile.bm) * math.ceil(problem.n / tile.bn), 1, 1)
+    counters = module.run(
+        str(kernel), grid, (32 * tile.wm * tile.wn, 1, 1), buffers,
+        constants={k: int(v) for k, v in constants.items()}, **how,
+    )  # fmt: skip
+    return Run(unstored(d, values.c.shape, dtype), counters)
+
+
+# ---- gemv and gemv_t ----
+
+
+@dataclass(frozen=True)
+class VectorTile:
+    """SIMD groups of a threadgroup, lanes of a SIMD group and elements of a lane, each as rows x columns."""
+
+    bm: int
+    bn: int
+    sm: int
+    sn: int
+    tm: int
+    tn: int
+
+    def __str__(self) -> str:
+        return f"{self.bm}_{self.bn}_{self.sm}_{self.sn}_{self.tm}_{self.tn}"
+
+
+GEMV_TILES = (
+    VectorTile(1, 8, 1, 32, 4, 4),
+    VectorTile(1, 8, 1, 32, 1, 4),
+    VectorTile(1, 1, 8, 4, 4, 4),
+    VectorTile(1, 1, 8, 4, 1, 4),
+    VectorTile(4, 1, 1, 32, 1, 4),
+    VectorTile(4, 1, 1, 32, 4, 4),
+    VectorTile(8, 1, 1, 32, 4, 4),
+)
+GEMV_T_TILES = (
+    VectorTile(1, 2, 8, 4, 4, 1),
+    VectorTile(1, 2, 8, 4, 4, 4),
+    VectorTile(1, 4, 8, 4, 4, 4),
+    VectorTile(1, 16, 8, 4, 4, 4),
+    VectorTile(1, 16, 4, 8, 4, 4),
+)
+
+
+@dataclass(frozen=True)
+class VectorKernel:
+    family: str  # gemv: the matrix is [n, k]; gemv_t: [k, n]
+    dtype: Dtype
+    tile: VectorTile
+
+    def __str__(self) -> str:
+        return f"{self.family}_{self.dtype.name}_{self.tile}"
+
+    @property
+    def tf32(self) -> bool:
+        return False
+
+    @property
+    def block(self) -> int:
+        """Results of a threadgroup."""
+        tile = self.tile
+        return tile.bm * tile.sm * tile.tm if self.family == "gemv" else tile.bn * tile.sn * tile.tn
+
+    @property
+    def least(self) -> int:
+        """A lane computes so many results at once, and MLX chooses another tile where there are fewer."""
+        return self.tile.tm if self.family == "gemv" else self.tile.tn
+
+
+def run_gemv(module: HostModule, kernel: VectorKernel, problem: Problem, values: Operands, **how: object) -> Run:
+    """The problem's m is 1: a is the vector, b the matrix, c the bias."""
+    dtype, addmm = kernel.dtype, problem.addmm
+    vector, bias = stored(values.a, dtype, problem.pad), stored(values.c, dtype, problem.pad)
+    matrix = stored(values.b, dtype, problem.pad, kernel.family == "gemv")
+    out = dtype.store(np.full(values.c.shape, np.nan))
+    addmm_values = addmm or Addmm()
+    scalars: dict[int, tuple[type, float]] = {
+        4: (INT, problem.k), 5: (INT, problem.n), 6: (INT, matrix.ld), 7: (FLOAT, addmm_values.alpha),
+        8: (FLOAT, addmm_values.beta), 9: (INT, 1), 10: (INT, problem.batch), 11: (LONG, vector.batch_stride),
+        12: (LONG, matrix.batch_stride), 13: (LONG, bias.batch_stride), 14: (INT, 1),
+    }  # fmt: skip
+    buffers = {0: matrix.flat, 1: vector.flat, 2: bias.flat, 3: Writable(out)}
+    buffers |= {slot: Constant(np.array([value], kind)) for slot, (kind, value) in scalars.items()}
+    name = f"{kernel}_{int(problem.strides_given)}_{int(addmm is not None)}"
+    grid = (math.ceil(problem.n / kernel.block), 1, problem.batch)
+    counters = module.run(name, grid, (32, kernel.tile.bn, kernel.tile.bm), buffers, **how)
+    return Run(dtype.load(out), counters)

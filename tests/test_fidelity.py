@@ -8,7 +8,7 @@ false alarm.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mlx_kernels as mlx
@@ -29,6 +29,7 @@ from mlx_kernels import (
     Problem,
     Run,
     Tile,
+    VectorKernel,
 )
 
 TF32_ULP = 2.0**-10
@@ -55,6 +56,26 @@ def nax(modules: Path) -> HostModule:
     return build([mlx.SOURCES / f"nax_{dtype.name}.metal" for dtype in DTYPES], modules, mlx.mlx_build())
 
 
+@pytest.fixture(scope="session")
+def splitk(modules: Path) -> HostModule:
+    return build([mlx.SOURCES / "splitk.metal"], modules, mlx.mlx_build())
+
+
+@pytest.fixture(scope="session")
+def splitk_nax(modules: Path) -> HostModule:
+    return build([mlx.SOURCES / "splitk_nax.metal"], modules, mlx.mlx_build())
+
+
+@pytest.fixture(scope="session")
+def thin_nax(modules: Path) -> HostModule:
+    return build([mlx.SOURCES / "thin_nax.metal"], modules, mlx.mlx_build())
+
+
+@pytest.fixture(scope="session")
+def gemv(modules: Path) -> HostModule:
+    return build([mlx.SOURCES / "gemv.metal"], modules, mlx.mlx_build())
+
+
 # ---- Oracles ----
 
 
@@ -70,14 +91,20 @@ def integers(problem: Problem, dtype: Dtype, seed: int) -> Operands:
     return mlx.operands(problem, dtype, lambda shape: rng.integers(-1, 2, shape) * (rng.random(shape) < dense))
 
 
-def assert_within_bound(run: Run, values: Operands, kernel: Kernel, problem: Problem) -> None:
-    """The float64 result, but for float32 sums along K and the rounding of what is kept in the result type."""
+def assert_within_bound(run: Run, values: Operands, kernel: Kernel | VectorKernel, problem: Problem) -> None:
+    """The float64 result, but for float32 sums along K and the rounding of what is kept in the result type.
+
+    Kernels that compute alpha x + beta c in the result type round each of its terms.
+    """
     reference = values.result(problem.addmm)
     source = np.abs(values.c) if problem.addmm else 0.0
     magnitude = values.magnitude + source
     u32 = mlx.FLOAT32.roundoff
     bound = 1.25 * kernel.dtype.roundoff * np.abs(reference) + kernel.dtype.smallest
     bound += 4 * np.sqrt(problem.k + 1) * u32 * 2 * magnitude
+    if problem.addmm and kernel.family in ("splitk", "splitk_nax", "gemv", "gemv_t"):
+        product = problem.addmm.alpha * (values.a @ values.b)
+        bound += 3 * kernel.dtype.roundoff * (np.abs(product) + np.abs(problem.addmm.beta * values.c))
     wrong = ~(np.abs(run.result - reference) <= bound)
     assert not wrong.any(), f"{kernel} {problem}: {wrong.sum()} of {wrong.size} wrong, first at {np.argwhere(wrong)[0]}"
 
@@ -89,12 +116,12 @@ def assert_tf32_class(run: Run, values: Operands, kernel: Kernel, problem: Probl
     error = np.abs(run.result - reference)
     bound = 2.1 * scale * TF32_ULP * values.magnitude + 1e-5 * (np.abs(values.c) + 1)
     assert (error <= bound).all(), f"{kernel} {problem}: wrong by {error.max():.3g}"
-    if values.a[0].size > 64 and values.b[0].size > 64:
+    if reference.size >= 64:  # with fewer, chance decides
         relative = np.linalg.norm(error) / np.linalg.norm(scale * (values.a @ values.b))
         assert TF32_ULP / 8 < relative < 2 * TF32_ULP, f"{kernel} {problem}: relative error {relative:.3g}"
 
 
-def assert_exact(run: Run, values: Operands, kernel: Kernel, problem: Problem) -> None:
+def assert_exact(run: Run, values: Operands, kernel: Kernel | VectorKernel, problem: Problem) -> None:
     wrong = ~(run.result == values.result(problem.addmm))
     assert not wrong.any(), f"{kernel} {problem}: {wrong.sum()} not exact, first at {np.argwhere(wrong)[0]}"
 
@@ -126,14 +153,18 @@ def variants(tile: Tile) -> Iterator[Problem]:
         yield Problem(*shape, batch=2, strides_given=True, swizzle=2, addmm=Addmm(2.0, 0.5))
 
 
-def check_fused(module: HostModule, kernel: Kernel, problem: Problem, **how: object) -> None:
+def check(run: Callable[[Problem, Operands], Run], kernel: Kernel | VectorKernel, problem: Problem) -> None:
     seed = problem.m * 31 + problem.n * 7 + problem.k
     values = normal(problem, kernel.dtype, seed)
     assert_near = assert_tf32_class if kernel.tf32 else assert_within_bound
-    assert_near(mlx.run_fused(module, kernel, problem, values, **how), values, kernel, problem)
-    values = integers(problem, kernel.dtype, seed)
+    assert_near(run(problem, values), values, kernel, problem)
     if problem.addmm is None:
-        assert_exact(mlx.run_fused(module, kernel, problem, values, **how), values, kernel, problem)
+        values = integers(problem, kernel.dtype, seed)
+        assert_exact(run(problem, values), values, kernel, problem)
+
+
+def check_fused(module: HostModule, kernel: Kernel, problem: Problem, **how: object) -> None:
+    check(lambda problem, values: mlx.run_fused(module, kernel, problem, values, **how), kernel, problem)
 
 
 SMOKE = (
@@ -173,3 +204,74 @@ def test_fused_nax(nax: HostModule, dtype: Dtype, tile: Tile, layout: str) -> No
     full = tile == NAX_TILES[0] and layout == "nn"
     for problem in itertools.chain(problems(tile, full), variants(tile)):
         check_fused(nax, kernel, problem)
+
+
+# ---- steel_gemm_splitk, steel_gemm_splitk_nax and their accumulation ----
+
+SPLITK = [
+    *((layout, Tile(32, 32, 16, 2, 2)) for layout in mlx.LAYOUTS),
+    ("nn", Tile(16, 16, 16, 2, 2)),
+    ("nt", Tile(16, 32, 16, 2, 2)),
+    ("tn", Tile(32, 16, 16, 2, 2)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "tile"), SPLITK, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_splitk(splitk: HostModule, dtype: Dtype, layout: str, tile: Tile) -> None:
+    kernel = Kernel("splitk", layout, dtype, tile)
+    shapes = [p for p in problems(tile, full=False) if p.k >= 64]  # each of two partitions has a step
+    across = (tile.bm + 2, 2 * tile.bn - 3, 9 * tile.bk + 5)
+    for problem in (*shapes, Problem(*across, pad=3, addmm=Addmm()), Problem(*across, pad=1, addmm=Addmm(0.75, -1.5))):
+        check(lambda problem, values: mlx.run_splitk(splitk, splitk, kernel, problem, values), kernel, problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", mlx.LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_splitk_nax(splitk: HostModule, splitk_nax: HostModule, dtype: Dtype, layout: str) -> None:
+    tile = NAX_TILES[0]
+    kernel = Kernel("splitk_nax", layout, dtype, tile)
+    across = (tile.bm + 2, 2 * tile.bn - 3, 2 * tile.bk + 5)
+    more = (Problem(*across, pad=3, swizzle=1), Problem(*across, pad=1, addmm=Addmm(0.75, -1.5)))
+    for problem in (*problems(tile, full=False), *more):
+        check(lambda problem, values: mlx.run_splitk(splitk_nax, splitk, kernel, problem, values), kernel, problem)
+
+
+# ---- steel_gemm_thin_nax ----
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("tile", mlx.THIN_TILES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_thin_nax(thin_nax: HostModule, dtype: Dtype, tile: Tile, layout: str) -> None:
+    """Tolerant: it masks K with a static k, and uses slots unasked."""
+    kernel = Kernel("thin_nax", layout, dtype, tile)
+    across = (tile.bm + 2, 2 * tile.bn - 3, 3 * tile.bk + 5)
+    more = [Problem(*across, pad=3, addmm=addmm) for addmm in (Addmm(), Addmm(0.75, -1.5))]
+    for problem in (*problems(tile, full=False), *more):
+        check(lambda problem, values: mlx.run_thin(thin_nax, kernel, problem, values, tolerant=True), kernel, problem)
+
+
+# ---- gemv and gemv_t ----
+
+VECTOR_TILES = [("gemv", tile) for tile in mlx.GEMV_TILES] + [("gemv_t", tile) for tile in mlx.GEMV_T_TILES]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "tile"), VECTOR_TILES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_gemv(gemv: HostModule, dtype: Dtype, family: str, tile: mlx.VectorTile) -> None:
+    """Tolerant: some lanes of a SIMD group pass by a barrier."""
+    kernel = VectorKernel(family, dtype, tile)
+    lengths = sorted({max(n, kernel.least) for n in edges(kernel.block)})
+    shapes = [Problem(1, n, k) for n, k in itertools.product(lengths, KS)]
+    more = [
+        Problem(1, lengths[-1], 257, batch=3, pad=3),
+        Problem(1, lengths[-1], 257, batch=2, addmm=Addmm(0.75, -1.5)),
+        Problem(1, lengths[0], 65, batch=3, strides_given=True, addmm=Addmm(2.0, 0.5)),
+    ]
+    for problem in (*shapes, *more):
+        check(lambda problem, values: mlx.run_gemv(gemv, kernel, problem, values, tolerant=True), kernel, problem)

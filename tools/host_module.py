@@ -89,6 +89,7 @@ class _Dispatch(ctypes.Structure):
         ("constant_count", ctypes.c_int32),
         ("grid", ctypes.c_uint32 * 3),
         ("threads", ctypes.c_uint32 * 3),
+        ("grid_threads", ctypes.c_uint32 * 3),
         ("mode", ctypes.c_int32),
         ("workers", ctypes.c_int32),
         ("tolerant", ctypes.c_int32),
@@ -139,6 +140,7 @@ class HostModule:
         seed: int | None = None,
         workers: int = 0,
         tolerant: bool = False,
+        grid_threads: tuple[int, int, int] | None = None,
     ) -> Counters:
         bound = (_Buffer * max(1, len(buffers)))()
         for entry, (slot, buffer) in zip(bound, buffers.items(), strict=False):
@@ -149,7 +151,8 @@ class HostModule:
             entry.writable, entry.constant = isinstance(buffer, Writable), isinstance(buffer, Constant)
         values = (_Constant * max(1, len(constants or {})))(*[_Constant(v, k) for k, v in (constants or {}).items()])
         dispatch = _Dispatch(
-            kernel.encode(), bound, values, len(buffers), len(constants or {}), grid, threads, MODES[mode], workers,
+            kernel.encode(), bound, values, len(buffers), len(constants or {}), grid, threads,
+            grid_threads or (0, 0, 0), MODES[mode], workers,
             tolerant, seed is not None, seed or 0,
         )  # fmt: skip
         counters = Counters()

@@ -434,11 +434,12 @@ class Translator:
 
     def threadgroup_variable(self, begin: int, end: int, dimensions: int) -> None:
         depth = 0
-        several = False
+        several = initialised = False
         for word in self.words(begin, end):
-            depth += (word == "<") - (word == ">")
+            depth += (word in ("<", "[")) - (word in (">", "]"))
             several = several or (word == "," and depth == 0)
-        if several or "=" in self.words(begin, end):
+            initialised = initialised or (word == "=" and depth == 0)
+        if several or initialised:
             raise self.fail(begin, "declare one threadgroup variable at a time, without an initialiser")
         name = self.word(dimensions - 1)
         element = " ".join(w for w in self.words(begin + 1, dimensions - 1))

@@ -43,6 +43,8 @@ struct Dispatch {
   std::string_view kernel;
   Size3 grid;     // threadgroups
   Size3 threads;  // threads per threadgroup
+  // Threads of the grid, where the last threadgroups are to be cut to it (dispatchThreads).
+  std::optional<Size3> grid_threads;
   std::array<Buffer, kBufferSlots> buffers;
   std::vector<Constant> constants;
   Mode mode = Mode::automatic;

@@ -96,16 +96,35 @@ void Threadgroup::start(Lane& lane, Size3 position) {
   lane.tiles = 0;
   lane.waiting = Collective::none;
   lane.site = {};
-  lane.done = false;
+  lane.absent = lane.done = outside_grid(lane, position);
+  if (lane.absent) {
+    Rendezvous& simdgroup = simdgroup_of(lane);
+    simdgroup.absent++;
+    simdgroup.live--;
+    barrier_.absent++;
+    live_--;
+    return;
+  }
   prepare(lane.context, lane.stack, fiber_entry);
   make_ready(uint32_t(&lane - lanes_.data()));
 }
 
+bool Threadgroup::outside_grid(const Lane& lane, Size3 position) const {
+  if (!dispatch_.grid_threads) {
+    return false;
+  }
+  const Size3 grid = *dispatch_.grid_threads;
+  const Size3 shape = dispatch_.threads;
+  const Size3 at = lane.ids.position;
+  return position.x * shape.x + at.x >= grid.x || position.y * shape.y + at.y >= grid.y ||
+         position.z * shape.z + at.z >= grid.z;
+}
+
 bool Threadgroup::run(Size3 position) {
   ready_head_ = ready_count_ = 0;
-  barrier_.arrived = 0;
+  barrier_.arrived = barrier_.absent = 0;
   for (Rendezvous& point : simdgroups_) {
-    point.arrived = 0;
+    point.arrived = point.absent = 0;
     point.live = point.expected;
   }
   std::memset(arena_->bytes, kUnwritten, arena_used_);
@@ -198,7 +217,7 @@ bool Threadgroup::arrive(Rendezvous& point, Collective collective, uint64_t argu
   }
   self.waiting = collective;
   self.site = site;
-  return ++point.arrived == point.expected;
+  return ++point.arrived + point.absent == point.expected;
 }
 
 void Threadgroup::release(Rendezvous& point) {
@@ -233,11 +252,16 @@ void Threadgroup::check_histories(uint32_t first, uint32_t count, Site site) {
 
 // Lanes that leave early make no more calls, but none since the last meeting that the others did not make too.
 void Threadgroup::check_exit(const Rendezvous& simdgroup) {
-  const Lane& leader = lanes_[simdgroup.first];
+  const Lane* leader = nullptr;
   for (uint32_t i = simdgroup.first; i < simdgroup.first + simdgroup.expected; ++i) {
-    if (lanes_[i].history != leader.history) {
-      fault(lanes_[i].site, "divergence: lanes 0 and %u of SIMD group %u made different SIMD-group calls before they left",
-            i - simdgroup.first, leader.ids.simdgroup);
+    const Lane& lane = lanes_[i];
+    if (lane.absent) {
+      continue;
+    }
+    leader = leader ? leader : &lane;
+    if (lane.history != leader->history) {
+      fault(lane.site, "divergence: lanes %u and %u of SIMD group %u made different SIMD-group calls before they left",
+            leader->ids.lane, lane.ids.lane, lane.ids.simdgroup);
     }
   }
 }

@@ -61,6 +61,7 @@ struct Lane {
   Site site;                   // of the last collective or uniform call
   void* call = nullptr;        // arguments deposited at a rendezvous
   bool done = false;
+  bool absent = false;  // beyond the edge of the grid: never started
 };
 
 // The thread that is running on this OS thread, or nullptr.
@@ -71,7 +72,8 @@ struct Rendezvous {
   uint32_t first = 0;
   uint32_t expected = 0;
   uint32_t arrived = 0;
-  uint32_t live = 0;  // lanes that have not left the kernel; kept for SIMD groups
+  uint32_t absent = 0;  // of the expected ones
+  uint32_t live = 0;    // lanes that have not left the kernel; kept for SIMD groups
   Collective collective = Collective::none;
   uint64_t arguments = 0;
   Site site;
@@ -160,6 +162,7 @@ class Threadgroup {
 
   std::string located(Place place, const char* message) const;
   void start(Lane& lane, Size3 position);
+  bool outside_grid(const Lane& lane, Size3 position) const;
   bool arrive(Rendezvous& point, Collective collective, uint64_t arguments, Site site);
   void complete_gather(Rendezvous& simdgroup, Site site);
   void check_exit(const Rendezvous& simdgroup);
