@@ -393,13 +393,15 @@ Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
   const uint32_t sequence = self.tiles++;
   const uint32_t spare_slots = uniform() || dispatch_.tolerant ? 0 : 1;
   note_uniform_call(bytes, site);
-  for (OpenTile& tile : tiles_) {
-    if (tile.scope == scope && tile.sequence == sequence) {
-      if (tile.bytes != bytes) {
-        fault(site, "divergence: threads of one scope made different cooperative tensors");
-      }
-      return {tile.data.get(), thread, threads, spare_slots};
+  // The other threads of the scope ran just before this one, so its tile is one of the last.
+  const auto found = std::find_if(tiles_.rbegin(), tiles_.rend(), [&](const OpenTile& tile) {
+    return tile.scope == scope && tile.sequence == sequence;
+  });
+  if (found != tiles_.rend()) {
+    if (found->bytes != bytes) {
+      fault(site, "divergence: threads of one scope made different cooperative tensors");
     }
+    return {found->data.get(), thread, threads, spare_slots};
   }
   auto data = std::make_unique_for_overwrite<std::byte[]>(bytes);
   std::memset(data.get(), kUnwritten, bytes);
@@ -409,13 +411,13 @@ Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
 
 void Threadgroup::close_tile(void* data) {
   const auto found =
-      std::find_if(tiles_.begin(), tiles_.end(), [&](const OpenTile& tile) { return tile.data.get() == data; });
-  if (found == tiles_.end()) {
+      std::find_if(tiles_.rbegin(), tiles_.rend(), [&](const OpenTile& tile) { return tile.data.get() == data; });
+  if (found == tiles_.rend()) {
     return;
   }
   const uint32_t threads = found->scope == kWholeThreadgroup ? lane_count() : lanes_per_simdgroup();
   if (++found->closed == threads) {
-    tiles_.erase(found);
+    tiles_.erase(std::prev(found.base()));
   }
 }
 

@@ -12,13 +12,14 @@ using Position = array<uint, 2>;
 template <uint Multiplier>
 struct Scrambled {
   // A multiplier without a common factor with the tile size permutes its elements.
-  static Position position(uint thread, uint slot, uint share, uint columns, uint rows) {
+  template <uint Columns, uint Rows>
+  static Position position(uint thread, uint slot, uint share) {
 #if METAL_HOST_LANES == 32
-    const uint at = uint(ulong(thread * share + slot) * Multiplier % (columns * rows));
+    const uint at = uint(ulong(thread * share + slot) * Multiplier % (Columns * Rows));
 #else
     const uint at = thread * share + slot;
 #endif
-    return {at % columns, at / columns};
+    return {at % Columns, at / Columns};
   }
 };
 
@@ -40,31 +41,46 @@ inline constexpr Steps kApple10[] = {
     {{{2, 0}, {0, 1}, {0, 2}, {4, 0}, {0, 4}}, {{1, 0}, {8, 0}, {0, 8}}, 2},
 };
 
+constexpr uint kFragmentSide = 16;
+
+// Of one lane and slot in a tensor of one or two fragments, side by side or one below the other.
+constexpr Position apple10_position(const Steps& steps, uint lane, uint slot, uint columns, uint rows) {
+  uint element = slot;
+  Position at{0, 0};
+  if (columns * rows > kFragmentSide * kFragmentSide) {
+    const uint below = slot & ((1u << steps.fragment_bit) - 1);
+    const uint above = slot >> (steps.fragment_bit + 1);
+    element = below | above << steps.fragment_bit;
+    at[columns > kFragmentSide ? 0 : 1] = (slot >> steps.fragment_bit & 1) * kFragmentSide;
+  }
+  for (uint bit = 0; bit < 5; ++bit) {
+    at[0] += (lane >> bit & 1) * steps.lane[bit].along;
+    at[1] += (lane >> bit & 1) * steps.lane[bit].across;
+  }
+  for (uint bit = 0; bit < 3; ++bit) {
+    at[0] += (element >> bit & 1) * steps.slot[bit].along;
+    at[1] += (element >> bit & 1) * steps.slot[bit].across;
+  }
+  return at;
+}
+
 template <bool Relaxed>
 struct Apple10 {
-  static constexpr uint kSide = 16;  // of a fragment
-  static constexpr const Steps& kSteps = kApple10[Relaxed ? 0 : 1];
-
-  static Position position(uint thread, uint slot, uint /*share*/, uint columns, uint rows) {
+  template <uint Columns, uint Rows>
+  static Position position(uint thread, uint slot, uint /*share*/) {
 #if METAL_HOST_LANES == 32
-    const bool two_fragments = columns * rows > kSide * kSide;
-    const uint fragment = two_fragments ? slot >> kSteps.fragment_bit & 1 : 0;
-    const uint below = slot & ((1u << kSteps.fragment_bit) - 1);
-    const uint element = two_fragments ? below | slot >> (kSteps.fragment_bit + 1) << kSteps.fragment_bit : slot;
-    Position at = columns > kSide ? Position{fragment * kSide, 0} : Position{0, fragment * kSide};
-    const auto add = [&](const Step& step, uint bit) {
-      at[0] += bit * step.along;
-      at[1] += bit * step.across;
-    };
-    for (uint bit = 0; bit < 5; ++bit) {
-      add(kSteps.lane[bit], thread >> bit & 1);
-    }
-    for (uint bit = 0; bit < 3; ++bit) {
-      add(kSteps.slot[bit], element >> bit & 1);
-    }
-    return at;
+    static constexpr auto kPositions = [] {
+      array<array<Position, 16>, 32> positions{};
+      for (uint lane = 0; lane < 32; ++lane) {
+        for (uint i = 0; i < 16; ++i) {
+          positions[lane][i] = apple10_position(kApple10[Relaxed ? 0 : 1], lane, i, Columns, Rows);
+        }
+      }
+      return positions;
+    }();
+    return kPositions[thread][slot];
 #else
-    return {slot % columns, slot / columns};
+    return {slot % Columns, slot / Columns};
 #endif
   }
 };
