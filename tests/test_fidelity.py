@@ -14,7 +14,7 @@ from pathlib import Path
 import mlx_kernels as mlx
 import numpy as np
 import pytest
-from host_module import HostModule, build
+from host_module import Constant, HostFault, HostModule, Writable, build
 from mlx_kernels import (
     BFLOAT16,
     DTYPES,
@@ -275,3 +275,86 @@ def test_gemv(gemv: HostModule, dtype: Dtype, family: str, tile: mlx.VectorTile)
     ]
     for problem in (*shapes, *more):
         check(lambda problem, values: mlx.run_gemv(gemv, kernel, problem, values, tolerant=True), kernel, problem)
+
+
+# ---- The checked build ----
+
+
+@pytest.fixture(scope="session")
+def checked(modules: Path) -> HostModule:
+    names = ("fused_smoke", "nax_smoke", "splitk", "thin_nax", "gemv", "findings")
+    return build([mlx.SOURCES / f"{name}.metal" for name in names], modules, mlx.mlx_build(checked=True))
+
+
+ADD = Addmm(0.75, -1.5)
+
+
+@pytest.mark.slow
+def test_no_false_alarm(checked: HostModule) -> None:
+    """Nothing is found in kernels that Metal's rules allow, and where GPUs are known to bear a breach, only that."""
+    for kernel in SMOKE:
+        # An addmm whose last tile has all its rows: see test_reads_past_the_rows_of_c.
+        for problem in (p for p in variants(kernel.tile) if p.addmm is None or p.m % kernel.tile.bm == 0):
+            values = normal(problem, kernel.dtype, seed=1)
+            assert mlx.run_fused(checked, kernel, problem, values).counters.warnings == []
+    for layout, tile in SPLITK:
+        kernel = Kernel("splitk", layout, FLOAT16, tile)
+        for problem in (Problem(64, 64, 256), Problem(33, 35, 257, pad=3, addmm=ADD)):
+            values = normal(problem, kernel.dtype, seed=1)
+            assert mlx.run_splitk(checked, checked, kernel, problem, values).counters.warnings == []
+    for layout, tile in itertools.product(("nn", "nt"), mlx.THIN_TILES):
+        kernel = Kernel("thin_nax", layout, BFLOAT16, tile)
+        for problem in (Problem(64, 128, 256), Problem(33, 69, 301, pad=3, addmm=ADD)):
+            values = normal(problem, kernel.dtype, seed=1)
+            warnings = mlx.run_thin(checked, kernel, problem, values, tolerant=True).counters.warnings
+            assert all("static k" in w or "written again" in w for w in warnings), warnings
+    for family, tile in VECTOR_TILES:
+        kernel = VectorKernel(family, FLOAT32, tile)
+        if tile.bn == 8:
+            continue  # see test_sums_of_simd_groups_race
+        for problem in (Problem(1, kernel.block, 256), Problem(1, kernel.block + 5, 257, pad=3, addmm=ADD)):
+            values = normal(problem, kernel.dtype, seed=1)
+            warnings = mlx.run_gemv(checked, kernel, problem, values, tolerant=True).counters.warnings
+            assert all("some lanes" in w or "written again" in w for w in warnings), warnings
+
+
+# What docs/host_runtime.md lists as found in MLX's kernels.
+
+
+@pytest.mark.slow
+def test_reads_past_the_rows_of_c(checked: HostModule) -> None:
+    kernel, problem = SMOKE[0], Problem(31, 32, 16, addmm=Addmm())
+    with pytest.raises(HostFault, match=r"mma.h:\d+: read of 4 bytes out of bounds, 16 bytes past the end of buffer\(2\)"):
+        mlx.run_fused(checked, kernel, problem, normal(problem, FLOAT32, seed=1))
+
+
+@pytest.mark.slow
+def test_sums_of_simd_groups_race(checked: HostModule) -> None:
+    kernel = VectorKernel("gemv", FLOAT32, mlx.GEMV_TILES[0])
+    problem = Problem(1, 4, 256)
+    values = normal(problem, FLOAT32, seed=1)
+    with pytest.raises(HostFault, match=r"gemv.h:\d+: race on threadgroup memory: read by thread 0, written by thread 32"):
+        mlx.run_gemv(checked, kernel, problem, values, tolerant=True)
+    with pytest.raises(HostFault, match=r"gemv.h:\d+: divergence: .* wait at threadgroup_barrier"):
+        mlx.run_gemv(checked, kernel, problem, values)
+
+
+@pytest.mark.slow
+def test_sixteen_columns_overrun_the_left_operand(checked: HostModule) -> None:
+    kernel, problem = Kernel("nax", "nn", FLOAT16, Tile(64, 32, 256, 2, 2)), Problem(64, 32, 256)
+    with pytest.raises(HostFault, match="slot 8 of . holds no element"):
+        mlx.run_fused(checked, kernel, problem, normal(problem, FLOAT16, seed=1), tolerant=True)
+
+
+@pytest.mark.slow
+def test_tail_along_k_is_parted_by_mem_none(checked: HostModule) -> None:
+    problem, tile = Problem(32, 32, 35), Tile(32, 32, 16, 2, 2)
+    kernel = Kernel("fused", "nn", FLOAT32, tile)
+    values = normal(problem, FLOAT32, seed=1)
+    a, b, d = (mlx.stored(x, FLOAT32, 0) for x in (values.a, values.b, np.full_like(values.c, np.nan)))
+    params = mlx.gemm_params(kernel, problem, a, b, d)
+    counters = checked.run(
+        "gemm_kernel_run", (1, 1, 1), (32, 2, 2), {0: a.flat, 1: b.flat, 3: Writable(d.flat), 4: Constant(params)}
+    )
+    assert counters.warnings and all("only a mem_none barrier" in w for w in counters.warnings)
+    np.testing.assert_allclose(d.flat.reshape(32, 32), values.result(None)[0], rtol=1e-4, atol=1e-4)

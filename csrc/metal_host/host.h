@@ -51,7 +51,8 @@ struct Dispatch {
   int workers = 0;               // OS threads over threadgroups; 0 = one per CPU
   std::optional<uint64_t> seed;  // shuffles the order of fibers and threadgroups
   // What Metal's rules forbid but GPUs are known to do as meant becomes a warning: barriers that only some lanes of a
-  // SIMD group reach, a static k past the end of the operands, slots of a cooperative tensor used unasked.
+  // SIMD group reach, a static k past the end of the operands, slots of a cooperative tensor used unasked, outputs
+  // written twice.
   bool tolerant = false;
 };
 
