@@ -155,9 +155,7 @@ def operands(problem: Problem, dtype: Dtype, draw: Draw) -> Operands:
     def rounded(*shape: int) -> np.ndarray:
         return dtype.load(dtype.store(draw((problem.batch, *shape))))
 
-    return Operands(
-        rounded(problem.m, problem.k), rounded(problem.k, problem.n), rounded(problem.m, problem.n)
-    )
+    return Operands(rounded(problem.m, problem.k), rounded(problem.k, problem.n), rounded(problem.m, problem.n))
 
 
 # ---- Memory ----

@@ -1,8 +1,7 @@
 """MLX's own kernels, from the headers of the installed package, run unmodified on the host runtime.
 
-They are known to compile with Apple's compiler and to be right on its GPUs. That they compile, run and are right here as
-well shows how like the real thing the runtime is; that the checkers find nothing wrong with them, that they raise no
-false alarm.
+They are known to compile with Apple's compiler and to be right on its GPUs. That they compile, run and are right here
+too shows how like the real thing the runtime is; that the checks find nothing in them, that they raise no false alarm.
 """
 
 from __future__ import annotations
@@ -324,7 +323,9 @@ def test_no_false_alarm(checked: HostModule) -> None:
 @pytest.mark.slow
 def test_reads_past_the_rows_of_c(checked: HostModule) -> None:
     kernel, problem = SMOKE[0], Problem(31, 32, 16, addmm=Addmm())
-    with pytest.raises(HostFault, match=r"mma.h:\d+: read of 4 bytes out of bounds, 16 bytes past the end of buffer\(2\)"):
+    with pytest.raises(
+        HostFault, match=r"mma.h:\d+: read of 4 bytes out of bounds, 16 bytes past the end of buffer\(2\)"
+    ):
         mlx.run_fused(checked, kernel, problem, normal(problem, FLOAT32, seed=1))
 
 
@@ -333,7 +334,9 @@ def test_sums_of_simd_groups_race(checked: HostModule) -> None:
     kernel = VectorKernel("gemv", FLOAT32, mlx.GEMV_TILES[0])
     problem = Problem(1, 4, 256)
     values = normal(problem, FLOAT32, seed=1)
-    with pytest.raises(HostFault, match=r"gemv.h:\d+: race on threadgroup memory: read by thread 0, written by thread 32"):
+    with pytest.raises(
+        HostFault, match=r"gemv.h:\d+: race on threadgroup memory: read by thread 0, written by thread 32"
+    ):
         mlx.run_gemv(checked, kernel, problem, values, tolerant=True)
     with pytest.raises(HostFault, match=r"gemv.h:\d+: divergence: .* wait at threadgroup_barrier"):
         mlx.run_gemv(checked, kernel, problem, values)

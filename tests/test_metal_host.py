@@ -297,7 +297,9 @@ def test_cooperative_layout_is_the_real_one(layouts: HostModule, operand: str, p
     maps = [np.zeros((32, 16, 2), np.int32) for _ in range(3)]
     transposed = operand == "right transposed"
     kernel = f"lane_maps_{precision}_float" if precision == "strict" else "lane_maps_relaxed_half"
-    layouts.run(kernel + "_transposed" * transposed, (1, 1, 1), (32, 1, 1), {i: Writable(m) for i, m in enumerate(maps)})
+    layouts.run(
+        kernel + "_transposed" * transposed, (1, 1, 1), (32, 1, 1), {i: Writable(m) for i, m in enumerate(maps)}
+    )
     found = maps[["left", "right", "destination"].index(operand.split()[0])]
     for lane in range(32):
         for slot in range(16):

@@ -50,8 +50,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Build:
-    """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike; `includes` are
-    folders of Metal headers."""
+    """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike.
+
+    `includes` are folders of Metal headers.
+    """
 
     checked: bool = False
     compiler: str = "g++"

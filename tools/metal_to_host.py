@@ -325,7 +325,7 @@ class Translator:
         match = match or re.fullmatch(head + r"void (\w+ <.*?>) \(.*\) ;", text)
         if not match:
             if text.startswith("template [[ host_name"):
-                raise self.fail(begin, "an instantiation must have the form decltype(f<...>) f<...> or void f<...>(...)")
+                raise self.fail(begin, "an instantiation has the form decltype(f<...>) f<...> or void f<...>(...)")
             return False
         self.emit(self.registration(begin, match[1], match[2]), begin)
         self.skip(begin + 1, end)

@@ -113,8 +113,8 @@ void matmul2d(const MatmulCall& call, Site site);
 // Storage of a cooperative tensor: one tile for all threads of the scope, NaN-filled when the first of them opens it.
 struct Tile {
   void* data;
-  uint32_t thread;   // of the caller in the scope
-  uint32_t threads;  // in the scope
+  uint32_t thread;       // of the caller in the scope
+  uint32_t threads;      // in the scope
   uint32_t spare_slots;  // more than needed, so that a loop without is_valid_element shows
 };
 Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);

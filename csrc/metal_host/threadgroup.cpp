@@ -245,7 +245,8 @@ void Threadgroup::check_histories(uint32_t first, uint32_t count, Site site) {
     if (lanes_[i].history != leader.history || !same_place(lanes_[i].site, leader.site)) {
       const Site& own = lanes_[i].site;
       fault(site, "divergence: lanes %u and %u of SIMD group %u made different SIMD-group calls (%s:%u and %s:%u)",
-            leading % width, i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(), own.line());
+            leading % width, i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(),
+            own.line());
     }
   }
 }

@@ -58,8 +58,8 @@ struct Lane {
   uint64_t history = 0;  // hash of the uniform calls since the lanes of the SIMD group last met
   uint32_t tiles = 0;    // cooperative tensors opened so far
   Collective waiting = Collective::none;
-  Site site;                   // of the last collective or uniform call
-  void* call = nullptr;        // arguments deposited at a rendezvous
+  Site site;             // of the last collective or uniform call
+  void* call = nullptr;  // arguments deposited at a rendezvous
   bool done = false;
   bool absent = false;  // beyond the edge of the grid: never started
 };

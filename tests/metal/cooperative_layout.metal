@@ -19,14 +19,17 @@ void write_map(const thread Tensor& tensor, device int* map, uint lane) {
 }
 
 template <class T, bool Transpose, bool Relaxed>
-[[kernel]] void lane_maps(device int* left [[buffer(0)]], device int* right [[buffer(1)]],
-                          device int* destination [[buffer(2)]], uint lane [[thread_index_in_simdgroup]]) {
+[[kernel]] void lane_maps(
+    device int* left [[buffer(0)]],
+    device int* right [[buffer(1)]],
+    device int* destination [[buffer(2)]],
+    uint lane [[thread_index_in_simdgroup]]) {
   constexpr auto descriptor = matmul2d_descriptor(16, 32, 16, Transpose, Transpose, Relaxed);
   matmul2d<descriptor, execution_simdgroup> op;
   auto a = op.template get_left_input_cooperative_tensor<T, T, float>();
   auto b = op.template get_right_input_cooperative_tensor<T, T, float>();
-  auto d = op.template get_destination_cooperative_tensor<remove_addrspace_t<decltype(a)>,
-                                                          remove_addrspace_t<decltype(b)>, float>();
+  auto d = op.template get_destination_cooperative_tensor<
+      remove_addrspace_t<decltype(a)>, remove_addrspace_t<decltype(b)>, float>();
   write_map(a, left, lane);
   write_map(b, right, lane);
   write_map(d, destination, lane);

@@ -8,14 +8,15 @@
 // clang-format on
 
 // Named like the others: the tile of a threadgroup, a step of 64 along K, and its SIMD groups, KS of them along K.
-#define THIN(LAYOUT, TRANSPOSE_B, DTYPE, T, BM, BN, UM, UN, SM, SN, KS)                                            \
-  instantiate_kernel("thin_nax_" #LAYOUT "_" #DTYPE "_" #BM "_" #BN "_64_" #SN "_" #KS, gemm_thin_nax, T, UM, UN, SM, SN, \
-                     KS, TRANSPOSE_B)
+#define THIN(LAYOUT, TRANSPOSE_B, DTYPE, T, BM, BN, UM, UN, SM, SN, KS)                                        \
+  instantiate_kernel(                                                                                          \
+      "thin_nax_" #LAYOUT "_" #DTYPE "_" #BM "_" #BN "_64_" #SN "_" #KS, gemm_thin_nax, T, UM, UN, SM, SN, KS, \
+      TRANSPOSE_B)
 
-#define THIN_ALL(DTYPE, T)                                  \
-  THIN(nn, false, DTYPE, T, 32, 32, 2, 2, 1, 1, 4)       \
-  THIN(nt, true, DTYPE, T, 32, 32, 2, 2, 1, 1, 4)        \
-  THIN(nn, false, DTYPE, T, 32, 64, 2, 2, 1, 2, 2)       \
+#define THIN_ALL(DTYPE, T)                         \
+  THIN(nn, false, DTYPE, T, 32, 32, 2, 2, 1, 1, 4) \
+  THIN(nt, true, DTYPE, T, 32, 32, 2, 2, 1, 1, 4)  \
+  THIN(nn, false, DTYPE, T, 32, 64, 2, 2, 1, 2, 2) \
   THIN(nt, true, DTYPE, T, 32, 64, 2, 2, 1, 2, 2)
 
 THIN_ALL(float32, float)

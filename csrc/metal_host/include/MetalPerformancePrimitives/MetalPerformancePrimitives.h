@@ -139,8 +139,8 @@ class matmul2d {
   auto get_right_input_cooperative_tensor(Site site = Site::current()) const {
     check_cooperative_input<Left, Right, Destination>();
     constexpr bool transposed = Descriptor.transpose_right;
-    return tile<Right, CoordType, transposed ? Descriptor.k : Descriptor.n, transposed ? Descriptor.n : Descriptor.k,
-                Left, Right, detail::has_apple10_layout<Descriptor, Scope, Left, Right> && Descriptor.k == 16>(site);
+    return tile < Right, CoordType, transposed ? Descriptor.k : Descriptor.n, transposed ? Descriptor.n : Descriptor.k,
+           Left, Right, detail::has_apple10_layout<Descriptor, Scope, Left, Right> && Descriptor.k == 16 > (site);
   }
 
   // Non-const lvalue references, as in Metal: temporaries do not bind.
@@ -206,8 +206,7 @@ class matmul2d {
 
   template <class Left, class Right, class Destination>
   static constexpr void check_types() {
-    static_assert(detail::supported_types<Left, Right, Destination>(),
-                  "matmul2d does not support these element types");
+    static_assert(detail::supported_types<Left, Right, Destination>(), "matmul2d does not support these element types");
   }
 };
 

@@ -67,7 +67,7 @@ constexpr Position apple10_position(const Steps& steps, uint lane, uint slot, ui
 template <bool Relaxed>
 struct Apple10 {
   template <uint Columns, uint Rows>
-  static Position position(uint thread, uint slot, uint /*share*/) {
+  static Position position([[maybe_unused]] uint thread, uint slot, uint /*share*/) {
 #if METAL_HOST_LANES == 32
     static constexpr auto kPositions = [] {
       array<array<Position, 16>, 32> positions{};

@@ -45,8 +45,8 @@ constexpr bool is_short = std::is_same_v<T, half> || std::is_same_v<T, bfloat>;
 // With itself and with integers a 16-bit type stays what it is. With float, and with the other one, both become float:
 // that is left to their conversions and the operators of float.
 template <class A, class B>
-concept Operands = (is_short<A> && (std::is_same_v<A, B> || std::is_integral_v<B>)) ||
-                   (std::is_integral_v<A> && is_short<B>);
+concept Operands =
+    (is_short<A> && (std::is_same_v<A, B> || std::is_integral_v<B>)) || (std::is_integral_v<A> && is_short<B>);
 
 template <class A, class B>
 using Result = std::conditional_t<is_short<A>, A, B>;

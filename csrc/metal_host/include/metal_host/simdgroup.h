@@ -189,10 +189,10 @@ T simd_prefix_inclusive_product(T data, Site site = Site::current()) {
 }  // namespace metal
 
 // The compiler's builtins under these functions, which kernels wrap for types of their own.
-#define METAL_HOST_SIMD_BUILTIN(NAME)                                        \
-  template <class... Arguments>                                              \
-  auto __metal_##NAME(Arguments... arguments) {                              \
-    return metal::NAME(arguments...);                                        \
+#define METAL_HOST_SIMD_BUILTIN(NAME)           \
+  template <class... Arguments>                 \
+  auto __metal_##NAME(Arguments... arguments) { \
+    return metal::NAME(arguments...);           \
   }
 METAL_HOST_SIMD_BUILTIN(simd_broadcast)
 METAL_HOST_SIMD_BUILTIN(simd_shuffle)

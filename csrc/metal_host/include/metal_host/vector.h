@@ -156,10 +156,10 @@ struct array {
 
 }  // namespace metal
 
-#define METAL_HOST_VECTORS(T)                \
-  using T##2 = metal::vec<T, 2>;             \
-  using T##3 = metal::vec<T, 3>;             \
-  using T##4 = metal::vec<T, 4>;             \
+#define METAL_HOST_VECTORS(T)                    \
+  using T##2 = metal::vec<T, 2>;                 \
+  using T##3 = metal::vec<T, 3>;                 \
+  using T##4 = metal::vec<T, 4>;                 \
   using packed_##T##2 = metal::packed_vec<T, 2>; \
   using packed_##T##3 = metal::packed_vec<T, 3>; \
   using packed_##T##4 = metal::packed_vec<T, 4>
