@@ -208,6 +208,68 @@ def test_half_types_multiply_into_float(plain: HostModule, dtype: str) -> None:
     np.testing.assert_array_equal(c, a @ b + 1)
 
 
+# ---- SIMD functions and the rest of the language ----
+
+
+@pytest.fixture(scope="session")
+def language(build_folder: Path) -> HostModule:
+    return build([SOURCES / "simd_functions.metal"], build_folder)
+
+
+def run_lanes(module: HostModule, kernel: str, out: np.ndarray, **how: object) -> None:
+    module.run(kernel, (1, 1, 1), (32, 1, 1), {2: Writable(out)}, **how)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_simd_functions(language: HostModule, seed: int | None) -> None:
+    out = np.zeros((11, 32), np.int32)
+    run_lanes(language, "simd_functions", out, seed=seed)
+    x = np.arange(1, 33)
+    lanes = np.arange(32)
+    expected = [
+        x[::-1],
+        x[lanes ^ 5],
+        np.append(x[8:], [0] * 8),
+        np.append([0] * 8, x[:-8]),
+        np.roll(x, -3),
+        np.append(x[4:], -x[:4]),
+        np.full(32, 8),
+        np.full(32, x.sum()),
+        np.full(32, 32),
+        np.cumsum(x) - x,
+        np.cumsum(x),
+    ]
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_simd_functions_need_all_lanes_that_are_there(language: HostModule) -> None:
+    out = np.zeros(32, np.int32)
+    run_lanes(language, "sum_of_the_rest", out)
+    np.testing.assert_array_equal(out, np.arange(32) % 2 * 256)
+    with pytest.raises(HostFault, match="divergence: .* a simd_ function"):
+        run_lanes(language, "bug_simd_sum_in_half_the_lanes", out)
+
+
+def test_grid_of_threads(language: HostModule) -> None:
+    out = np.zeros((3, 40), np.int32)
+    language.run("count_threads", (2, 2, 1), (32, 2, 1), {2: Writable(out)}, grid_threads=(37, 3, 1))
+    np.testing.assert_array_equal(out, np.tile(np.arange(40) < 37, (3, 1)))
+
+
+def test_argument_of_a_false_function_constant(language: HostModule) -> None:
+    out = np.zeros(1, np.float32)
+    run_lanes(language, "optional_argument", out, constants={3: 0}, mode="lanes")
+    assert out[0] == 7
+    with pytest.raises(HostFault, match=r"nothing is bound to buffer\(4\)"):
+        run_lanes(language, "optional_argument", out, constants={3: 1}, mode="lanes")
+
+
+def test_arithmetic(language: HostModule) -> None:
+    out = np.zeros(8, np.float32)
+    run_lanes(language, "arithmetic", out)
+    np.testing.assert_array_equal(out, np.array([2048, 2049, 256, 10, np.pi, 65504, 2, 7], np.float32))
+
+
 # ---- matmul2d ----
 
 SHAPES = [(64, 32, 64), (64, 32, 5), (1, 1, 1), (63, 31, 33), (17, 5, 300)]
@@ -262,6 +324,52 @@ def test_cooperative_coordinates_cover_the_tile_once(plain: HostModule, mode: st
     out = np.full((48, 32), NAN)
     plain.run("coordinates", (1, 1, 1), (128, 1, 1), {2: Writable(out)}, mode=mode)
     np.testing.assert_array_equal(out, np.arange(48 * 32, dtype=np.float32).reshape(48, 32))
+
+
+@pytest.fixture(scope="session")
+def layouts(build_folder: Path) -> HostModule:
+    return build([SOURCES / "cooperative_layout.metal"], build_folder)
+
+
+def relaxed_position(lane: int, slot: int) -> tuple[int, int]:
+    """Row and column of a slot in a row of 16 x 16 fragments, as measured on an Apple10 GPU."""
+    quad = lane >> 2
+    row = (quad & 4) | ((lane >> 1) & 3)
+    column = ((quad & 2) | (lane & 1)) * 4
+    return row + (slot >> 2 & 1) * 8, column + (slot & 3) + (slot >> 3) * 16
+
+
+def strict_position(lane: int, slot: int, fragments: int) -> tuple[int, int]:
+    quad = lane >> 2
+    row = (quad & 4) | ((lane >> 1) & 3)
+    column = (lane & 1) * 2 + (lane >> 3 & 1) * 4
+    fragment = slot >> 2 & 1 if fragments == 2 else 0
+    lower = slot >> (3 if fragments == 2 else 2)
+    return row + lower * 8, column + (slot & 1) + (slot >> 1 & 1) * 8 + fragment * 16
+
+
+# Of a transposed right operand the second fragment lies below the first.
+@pytest.mark.parametrize("precision", ["relaxed", "strict"])
+@pytest.mark.parametrize("operand", ["left", "right", "right transposed", "destination"])
+def test_cooperative_layout_is_the_real_one(layouts: HostModule, operand: str, precision: str) -> None:
+    maps = [np.zeros((32, 16, 2), np.int32) for _ in range(3)]
+    transposed = operand == "right transposed"
+    kernel = f"lane_maps_{precision}_float" if precision == "strict" else "lane_maps_relaxed_half"
+    layouts.run(
+        kernel + "_transposed" * transposed, (1, 1, 1), (32, 1, 1), {i: Writable(m) for i, m in enumerate(maps)}
+    )
+    found = maps[["left", "right", "destination"].index(operand.split()[0])]
+    for lane in range(32):
+        for slot in range(16):
+            if operand == "left" and slot >= 8:
+                assert tuple(found[lane, slot]) == (-1, -1)
+                continue
+            fragments = 1 if operand == "left" else 2
+            relaxed = precision == "relaxed"
+            row, column = relaxed_position(lane, slot) if relaxed else strict_position(lane, slot, fragments)
+            if transposed:
+                row, column = row + column // 16 * 16, column % 16
+            assert tuple(found[lane, slot]) == (column, row), (lane, slot)
 
 
 @pytest.mark.parametrize("isa", [0, 1])

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,13 +51,17 @@ class Constant:
 
 @dataclass(frozen=True)
 class Build:
-    """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike."""
+    """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike.
+
+    `includes` are folders of Metal headers.
+    """
 
     checked: bool = False
     compiler: str = "g++"
     flags: tuple[str, ...] = ()
     defines: tuple[str, ...] = ()
     kernel_flags: tuple[str, ...] = field(default=())
+    includes: tuple[Path, ...] = ()
 
     @property
     def common(self) -> list[str]:
@@ -86,8 +92,10 @@ class _Dispatch(ctypes.Structure):
         ("constant_count", ctypes.c_int32),
         ("grid", ctypes.c_uint32 * 3),
         ("threads", ctypes.c_uint32 * 3),
+        ("grid_threads", ctypes.c_uint32 * 3),
         ("mode", ctypes.c_int32),
         ("workers", ctypes.c_int32),
+        ("tolerant", ctypes.c_int32),
         ("shuffled", ctypes.c_int32),
         ("seed", ctypes.c_uint64),
     ]
@@ -138,6 +146,8 @@ class HostModule:
         mode: str = "auto",
         seed: int | None = None,
         workers: int = 0,
+        tolerant: bool = False,
+        grid_threads: tuple[int, int, int] | None = None,
     ) -> Counters:
         if any(not 0 <= slot < BUFFER_SLOTS for slot in buffers):
             raise ValueError(f"buffer slots lie in 0..{BUFFER_SLOTS - 1}, got {sorted(buffers)}")
@@ -152,8 +162,9 @@ class HostModule:
             entry.writable, entry.constant = isinstance(buffer, Writable), isinstance(buffer, Constant)
         values = (_Constant * max(1, len(constants or {})))(*[_Constant(v, k) for k, v in (constants or {}).items()])
         dispatch = _Dispatch(
-            kernel.encode(), bound, values, len(buffers), len(constants or {}), grid, threads, MODES[mode], workers,
-            seed is not None, seed or 0,
+            kernel.encode(), bound, values, len(buffers), len(constants or {}), grid, threads,
+            grid_threads or (0, 0, 0), MODES[mode], workers,
+            tolerant, seed is not None, seed or 0,
         )  # fmt: skip
         counters = Counters()
         text = ctypes.create_string_buffer(4096)
@@ -199,6 +210,7 @@ def _runtime_objects(build: Build, folder: Path) -> list[Path]:
 def translate(source: Path, target: Path, build: Build) -> None:
     command = [sys.executable, str(ROOT / "tools" / "metal_to_host.py"), str(source), str(target)]
     command += ["--root", str(ROOT), "--compiler", build.compiler, *[f"-D{d}" for d in build.defines]]
+    command += [f"-I{folder}" for folder in build.includes]
     _run(command)
 
 
@@ -207,6 +219,7 @@ def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostMo
     folder.mkdir(parents=True, exist_ok=True)
     instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
     objects = _runtime_objects(how, folder)
+    commands = []
     for source in sources:
         key = _fingerprint(how, source.resolve(), *_headers())
         translated = folder / f"{source.stem}-{key}.cpp"
@@ -214,8 +227,10 @@ def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostMo
         for lanes in (32, 1):
             target = folder / f"{source.stem}-{key}-{lanes}.o"
             flags = [f"-DMETAL_HOST_LANES={lanes}", "-Wno-unknown-pragmas", *instrument, *how.kernel_flags]
-            _run([*how.common, *flags, "-c", str(translated), "-o", str(target)])
+            commands.append([*how.common, *flags, "-c", str(translated), "-o", str(target)])
             objects.append(target)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_run, commands))
     library = folder / f"module-{_fingerprint(*objects)}.so"
     _run([how.compiler, "-shared", *how.flags, *map(str, objects), "-pthread", "-o", str(library)])
     if how.checked:

@@ -29,6 +29,8 @@ from pathlib import Path
 # Headers of the Metal toolchain; the runtime provides them under csrc/metal_host/include.
 METAL_HEADERS = (
     "metal_stdlib",
+    "metal_math",
+    "metal_logging",
     "metal_simdgroup",
     "metal_simdgroup_matrix",
     "metal_tensor",
@@ -81,7 +83,17 @@ class Token:
     line: int  # in the flattened text
 
 
-def flatten(source: Path, root: Path, compiler: str, defines: list[str]) -> str:
+@dataclass(frozen=True)
+class Source:
+    """A Metal file, the folder that its includes are relative to, and further folders and macros, as for a compiler."""
+
+    path: Path
+    root: Path
+    includes: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
+
+
+def flatten(source: Source, compiler: str) -> str:
     """Preprocesses `source` with every Metal header empty and every other include expanded."""
     with tempfile.TemporaryDirectory() as stubs:
         for header in METAL_HEADERS:
@@ -89,10 +101,12 @@ def flatten(source: Path, root: Path, compiler: str, defines: list[str]) -> str:
             stub.parent.mkdir(parents=True, exist_ok=True)
             stub.touch()
         command = [compiler, "-E", "-x", "c++", "-undef", "-nostdinc", f"-I{stubs}", "-I."]
-        command += ["-D__METAL_VERSION__=400", "-D__HAVE_TENSOR__=1", "-D__HAVE_BFLOAT__=1"]
-        command += [f"-D{define}" for define in defines]
-        command += [str(source.relative_to(root) if source.is_relative_to(root) else source)]
-        run = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        command += [f"-I{folder}" for folder in source.includes]
+        command += ["-D__METAL__=1", "-D__METAL_VERSION__=400", "-D__HAVE_TENSOR__=1", "-D__HAVE_BFLOAT__=1"]
+        command += [f"-D{define}" for define in source.defines]
+        inside = source.path.is_relative_to(source.root)
+        command += [str(source.path.relative_to(source.root) if inside else source.path)]
+        run = subprocess.run(command, cwd=source.root, capture_output=True, text=True)
     if run.returncode != 0:
         raise TranslationError(run.stderr.strip())
     return re.sub(r'^# (\d+) "(?:\./)?([^"]*)".*$', r'#line \1 "\2"', run.stdout, flags=re.MULTILINE)
@@ -240,17 +254,17 @@ class Translator:
             return shape.end
         header_end = shape.body[0] if shape.body else shape.end
         header = [w for w in self.words(begin, header_end) if self.keep_spaces or w not in ADDRESS_SPACES]
+        key = " ".join(header)
+        if shape.body and shape.kind != "namespace" and key in seen:
+            self.skip(begin, shape.end)  # an overload or a specialisation for another address space
+            return shape.end
+        seen.add(key)
         if shape.kind in ("namespace", "class"):
             assert shape.body
             self.copy(begin, shape.body[0] + 1)
             self.declarations(shape.body[0] + 1, shape.body[1] - 1)
             self.copy(shape.body[1] - 1, shape.end)
             return shape.end
-        key = " ".join(header)
-        if shape.body and key in seen:
-            self.skip(begin, shape.end)  # an overload for another address space
-            return shape.end
-        seen.add(key)
         if shape.body and shape.kind == "function":
             self.function(begin, shape)
         else:
@@ -314,14 +328,14 @@ class Translator:
         return "other"
 
     def instantiation(self, begin: int, end: int) -> bool:
-        """template [[host_name("x")]] [[kernel]] decltype(f<...>) f<...>;"""
+        """template [[host_name("x")]] [[kernel]] decltype(f<...>) f<...>; or ... void f<...>(parameters);"""
         text = " ".join(self.words(begin, end))
-        match = re.fullmatch(
-            r'template \[\[ host_name \( (".*?") \) \]\] (?:\[\[ kernel \]\] )?decltype \( (.*) \) \2 ;', text
-        )
+        head = r'template \[\[ host_name \( (".*?") \) \]\] (?:\[\[ kernel \]\] )?'
+        match = re.fullmatch(head + r"decltype \( (.*) \) \2 ;", text)
+        match = match or re.fullmatch(head + r"void (\w+ <.*?>) \(.*\) ;", text)
         if not match:
             if text.startswith("template [[ host_name"):
-                raise self.fail(begin, "an instantiation must have the form decltype(f<...>) f<...>")
+                raise self.fail(begin, "an instantiation has the form decltype(f<...>) f<...> or void f<...>(...)")
             return False
         self.emit(self.registration(begin, match[1], match[2]), begin)
         self.skip(begin + 1, end)
@@ -394,12 +408,14 @@ class Translator:
     def binding(self, name: str, start: int, attribute: tuple[int, int]) -> str:
         words = self.words(attribute[0] + 1, attribute[1] - 1)
         declaration = self.words(start, attribute[0])
-        if words[:2] == ["buffer", "("] and "," not in words:
-            slot = " ".join(words[2:-1])
+        buffer = re.fullmatch(r"buffer \( ([^,]+) \)(?: , function_constant \( (\w+) \))?", " ".join(words))
+        if buffer:
+            # An argument whose function constant is false is absent.
+            arguments = f"{buffer[1]}, {buffer[2]}" if buffer[2] else buffer[1]
             if "*" in declaration:
-                return f" = BoundPointer({slot})"
+                return f" = BoundPointer({arguments})"
             if "&" in declaration:
-                return f" = BoundReference({slot})"
+                return f" = BoundReference({arguments})"
             raise self.fail(start, "a buffer parameter is a pointer or a reference")
         attribute_name = words[0] if words else ""
         if len(words) == 1 and attribute_name in UNIFORM_ATTRIBUTES | LANE_ATTRIBUTES:
@@ -436,11 +452,12 @@ class Translator:
 
     def threadgroup_variable(self, begin: int, end: int, dimensions: int) -> None:
         depth = 0
-        several = False
+        several = initialised = False
         for word in self.words(begin, end):
-            depth += (word == "<") - (word == ">")
+            depth += (word in ("<", "[")) - (word in (">", "]"))
             several = several or (word == "," and depth == 0)
-        if several or "=" in self.words(begin, end):
+            initialised = initialised or (word == "=" and depth == 0)
+        if several or initialised:
             raise self.fail(begin, "declare one threadgroup variable at a time, without an initialiser")
         name = self.word(dimensions - 1)
         element = " ".join(w for w in self.words(begin + 1, dimensions - 1))
@@ -455,9 +472,9 @@ class Translator:
         self.skip(begin + 1, end)
 
 
-def translate(source: Path, root: Path, compiler: str, defines: list[str], keep_spaces: bool = False) -> str:
+def translate(source: Source, compiler: str, keep_spaces: bool = False) -> str:
     includes = "".join(f"#include <{header}>\n" for header in METAL_HEADERS)
-    translator = Translator(flatten(source, root, compiler, defines), keep_spaces)
+    translator = Translator(flatten(source, compiler), keep_spaces)
     body = f"namespace METAL_HOST_MSL {{\n{translator.translate()}\n}}\n"
     if translator.uses_lanes:
         body = f"#if METAL_HOST_LANES == 32\n{body}#endif\n"
@@ -470,13 +487,17 @@ def main() -> int:
     parser.add_argument("output", type=Path)
     parser.add_argument("--root", type=Path, required=True, help="folder that local includes are relative to")
     parser.add_argument("--compiler", default="c++", help="C++ compiler whose preprocessor flattens the source")
+    parser.add_argument("-I", dest="includes", action="append", default=[], type=Path, help="folder, as for a compiler")
     parser.add_argument("-D", dest="defines", action="append", default=[], help="macro, as for a compiler")
     parser.add_argument(
         "--address-spaces", action="store_true", help="overloads may differ by address space: drop no declaration"
     )
     args = parser.parse_args()
+    source = Source(
+        args.source.resolve(), args.root.resolve(), tuple(p.resolve() for p in args.includes), tuple(args.defines)
+    )
     try:
-        text = translate(args.source.resolve(), args.root.resolve(), args.compiler, args.defines, args.address_spaces)
+        text = translate(source, args.compiler, args.address_spaces)
     except TranslationError as error:
         print(f"{error}", file=sys.stderr)
         return 1

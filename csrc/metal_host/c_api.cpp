@@ -12,8 +12,12 @@ int32_t metal_host_dispatch(const MetalHostDispatch* request, MetalHostCounters*
   dispatch.kernel = request->kernel;
   dispatch.grid = {request->grid[0], request->grid[1], request->grid[2]};
   dispatch.threads = {request->threads[0], request->threads[1], request->threads[2]};
+  if (request->grid_threads[0] != 0) {
+    dispatch.grid_threads = {request->grid_threads[0], request->grid_threads[1], request->grid_threads[2]};
+  }
   dispatch.mode = metal_host::Mode(request->mode);
   dispatch.workers = request->workers;
+  dispatch.tolerant = request->tolerant != 0;
   if (request->shuffled) {
     dispatch.seed = request->seed;
   }

@@ -28,8 +28,10 @@ struct MetalHostDispatch {
   int32_t constant_count;
   uint32_t grid[3];
   uint32_t threads[3];
-  int32_t mode;     // 0 automatic, 1 a fiber per thread, 2 a fiber per SIMD group
-  int32_t workers;  // 0: one per CPU
+  uint32_t grid_threads[3];  // 0: whole threadgroups
+  int32_t mode;              // 0 automatic, 1 a fiber per thread, 2 a fiber per SIMD group
+  int32_t workers;           // 0: one per CPU
+  int32_t tolerant;          // what GPUs get away with is a warning
   int32_t shuffled;
   uint64_t seed;
 };

@@ -1,5 +1,6 @@
 // The collective operations: what the last lane to arrive does for all of them.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "csrc/metal_host/checker.h"
@@ -117,37 +118,41 @@ int first_unwritten(const void* data, int elements) {
   return found == 0 ? -1 : int(std::find_if(values, values + elements, is_unwritten<T>) - values);
 }
 
-// Accumulating into a cooperative tensor reads all of it.
-void check_initialised(const MatmulCall& call, Site site) {
-  if (!call.cooperative || !call.accumulate) {
+// A cooperative tensor is read whole.
+void check_initialised(const TensorView& tensor, const char* verb, Site site) {
+  if (!tensor.cooperative) {
     return;
   }
-  const TensorView& out = call.destination;
-  const int elements = call.m * call.n;
-  const int at = out.element == Element::float32 ? first_unwritten<float>(out.data, elements)
-                                                 : first_unwritten<uint16_t>(out.data, elements);
+  const int columns = tensor.extent[0];
+  const int elements = columns * tensor.extent[1];
+  const int at = tensor.element == Element::float32 ? first_unwritten<float>(tensor.data, elements)
+                                                    : first_unwritten<uint16_t>(tensor.data, elements);
   if (at >= 0) {
-    fault(site, "matmul2d accumulates into a cooperative tensor whose element (%d, %d) nobody has written", at / call.n,
-          at % call.n);
+    fault(site, "matmul2d %s a cooperative tensor whose element (%d, %d) nobody has written", verb, at / columns,
+          at % columns);
   }
 }
 
 // Extents of the product after clipping to the operands.
-TileProduct clip(const Threadgroup& group, const MatmulCall& call, Site site) {
+TileProduct clip(Threadgroup& group, const MatmulCall& call, Site site) {
   const int left_k = call.left.extent[call.transpose_left ? 1 : 0];
   const int left_m = call.left.extent[call.transpose_left ? 0 : 1];
   const int right_k = call.right.extent[call.transpose_right ? 0 : 1];
   const int right_n = call.right.extent[call.transpose_right ? 1 : 0];
   const TensorView& out = call.destination;
-  if (call.k >= 0 && (left_k < call.k || right_k < call.k)) {
-    fault(site, "matmul2d with static k=%d, but the operands extend to %d (left) and %d (right) along K", call.k,
-          left_k, right_k);
+  const int k = call.k >= 0 ? std::min({call.k, left_k, right_k}) : left_k;
+  if (k < call.k) {
+    char message[128];
+    std::snprintf(message, sizeof message,
+                  "matmul2d with static k=%d, but the operands extend to %d (left) and %d (right) along K", call.k,
+                  left_k, right_k);
+    group.complain(site, message);
   }
   if (call.k < 0 && left_k != right_k) {
     fault(site, "matmul2d operands disagree along K: %d (left) and %d (right)", left_k, right_k);
   }
   TileProduct product{call};
-  product.k = call.k >= 0 ? call.k : left_k;
+  product.k = k;
   product.m = std::min({call.m, left_m});
   product.n = std::min({call.n, right_n});
   product.rows = std::min(call.m, out.extent[1]);
@@ -161,7 +166,7 @@ TileProduct clip(const Threadgroup& group, const MatmulCall& call, Site site) {
   const bool tr = call.transpose_right;
   check_bounds(group, call.left, tl ? product.m : product.k, tl ? product.k : product.m, site);
   check_bounds(group, call.right, tr ? product.k : product.n, tr ? product.n : product.k, site);
-  if (!call.cooperative) {
+  if (!out.cooperative) {
     const size_t bytes = size_t((product.rows - 1) * out.stride + product.cols) * element_bytes(out.element);
     if (!group.may_access(out.data, bytes, true)) {
       fault(site, "matmul2d writes %d rows of %d elements outside every writable buffer", product.rows, product.cols);
@@ -177,10 +182,7 @@ void threadgroup_barrier(uint32_t flags, Site site) {
   Threadgroup& group = *self.group;
   group.meet(group.whole_threadgroup(), Collective::threadgroup_barrier, flags, site, [&] {
     group.check_histories(0, group.lane_count(), site);
-    group.counters().barriers++;
-    if (Checker* checker = group.checker()) {
-      checker->barrier(flags);
-    }
+    group.complete_barrier(flags);
   });
 }
 
@@ -200,7 +202,7 @@ void multiply_8x8(const Multiply8x8& call, Site site) {
   Lane& self = *current_lane();
   Threadgroup& group = *self.group;
   Rendezvous& point = group.simdgroup_of(self);
-  self.call = &call;
+  self.call = const_cast<Multiply8x8*>(&call);
   group.meet(point, Collective::multiply_8x8, call.c != nullptr, site, [&] {
     group.check_histories(point.first, point.expected, site);
     multiply_fragments(group, point.first);
@@ -219,7 +221,11 @@ void matmul2d(const MatmulCall& call, Site site) {
   const uint64_t arguments = hash(hash(hash(0, call.left), call.right), call.destination);
   group.meet(point, Collective::matmul2d, arguments, site, [&] {
     group.check_histories(point.first, point.expected, site);
-    check_initialised(call, site);
+    check_initialised(call.left, "multiplies", site);
+    check_initialised(call.right, "multiplies", site);
+    if (call.accumulate) {
+      check_initialised(call.destination, "accumulates into", site);
+    }
     const TileProduct product = clip(group, call, site);
     if (Checker* checker = group.checker()) {
       checker->begin_collective(point);

@@ -178,6 +178,9 @@ Outcome run_dispatch(const Dispatch& dispatch, bool checked) {
   if (groups == 0 || groups > UINT32_MAX) {
     return refused(dispatch, "the grid has " + std::to_string(groups) + " threadgroups");
   }
+  if (dispatch.grid_threads && dispatch.mode != Mode::lanes && allows_uniform(dispatch.kernel)) {
+    return refused(dispatch, "a grid of threads needs a fiber per thread");
+  }
   if (dispatch.mode == Mode::uniform && !allows_uniform(dispatch.kernel)) {
     return refused(dispatch, "asks for a thread's own index, so one fiber cannot stand for a SIMD group");
   }

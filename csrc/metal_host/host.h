@@ -43,11 +43,17 @@ struct Dispatch {
   std::string_view kernel;
   Size3 grid;     // threadgroups
   Size3 threads;  // threads per threadgroup
+  // Threads of the grid, where the last threadgroups are to be cut to it (dispatchThreads).
+  std::optional<Size3> grid_threads;
   std::array<Buffer, kBufferSlots> buffers;
   std::vector<Constant> constants;
   Mode mode = Mode::automatic;
   int workers = 0;               // OS threads over threadgroups; 0 = one per CPU
   std::optional<uint64_t> seed;  // shuffles the order of fibers and threadgroups
+  // What Metal's rules forbid but GPUs are known to do as meant becomes a warning: barriers that only some lanes of a
+  // SIMD group reach, a static k past the end of the operands, slots of a cooperative tensor used unasked, outputs
+  // written twice.
+  bool tolerant = false;
 };
 
 struct Counters {

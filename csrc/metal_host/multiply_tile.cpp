@@ -197,7 +197,7 @@ class Accumulator {
   }
 
   void observe_row(int row, bool write) const {
-    if (observer_ && !product_.call.cooperative) {
+    if (observer_ && !out_.cooperative) {
       const size_t bytes = element_bytes(out_.element);
       observer_(static_cast<const std::byte*>(out_.data) + size_t(row * out_.stride) * bytes,
                 size_t(product_.cols) * bytes, write);

@@ -34,6 +34,8 @@ uint32_t lane_index();
 
 // Address bound to a buffer slot. Faults when nothing is.
 void* bound_buffer(int slot);
+// What stands for an argument whose function constant is false: zeros that nobody may write.
+void* absent_argument();
 int64_t function_constant(int id, bool* defined);
 
 // Storage of a threadgroup variable: one object per declaration, filled with NaN when the threadgroup starts.
@@ -62,6 +64,10 @@ enum MemoryFlags : uint32_t { kMemoryNone = 0, kMemoryDevice = 1, kMemoryThreadg
 void threadgroup_barrier(uint32_t flags, Site site);
 void simdgroup_barrier(uint32_t flags, Site site);
 
+// Collects `bytes` of every lane of the SIMD group in `all`, which has room for 32 lanes, and returns the mask of those
+// that took part: lanes that have left the kernel are not waited for.
+uint32_t gather_lanes(const void* own, size_t bytes, void* all, Site site);
+
 // Notes a call that every lane of the SIMD group must make with the same arguments (hashed into `arguments`).
 // Checked when the lanes next meet.
 void note_uniform_call(uint64_t arguments, Site site);
@@ -85,7 +91,8 @@ struct TensorView {
   void* data;
   Element element;
   int32_t extent[2];
-  int64_t stride;  // of dimension 1, in elements
+  int64_t stride;        // of dimension 1, in elements
+  uint32_t cooperative;  // a tile of the scope, not memory
 };
 
 struct MatmulCall {
@@ -100,15 +107,15 @@ struct MatmulCall {
   TensorView left;
   TensorView right;
   TensorView destination;
-  uint32_t cooperative;  // the destination is a cooperative tile, not memory
 };
 void matmul2d(const MatmulCall& call, Site site);
 
 // Storage of a cooperative tensor: one tile for all threads of the scope, NaN-filled when the first of them opens it.
 struct Tile {
   void* data;
-  uint32_t thread;   // of the caller in the scope
-  uint32_t threads;  // in the scope
+  uint32_t thread;       // of the caller in the scope
+  uint32_t threads;      // in the scope
+  uint32_t spare_slots;  // more than needed, so that a loop without is_valid_element shows
 };
 Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
 void close_tile(void* data);

@@ -17,6 +17,9 @@ thread_local Lane* running_lane __attribute__((tls_model("initial-exec"))) = nul
 constexpr size_t kVariableAlignment = 16;
 constexpr size_t kMessageBytes = 1024;
 
+constexpr size_t kAbsentBytes = 4096;  // of the largest argument that a kernel looks at although it is absent
+alignas(64) const std::byte kAbsentArgument[kAbsentBytes] = {};
+
 bool same_place(const Site& a, const Site& b) {
   const bool same_file = a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
   return same_file && a.line() == b.line() && a.column() == b.column();
@@ -40,6 +43,8 @@ const char* to_string(Collective collective) {
       return "threadgroup_barrier";
     case Collective::simdgroup_barrier:
       return "simdgroup_barrier";
+    case Collective::gather:
+      return "a simd_ function";
     case Collective::multiply_8x8:
       return "simdgroup_multiply";
     case Collective::matmul2d:
@@ -91,16 +96,36 @@ void Threadgroup::start(Lane& lane, Size3 position) {
   lane.tiles = 0;
   lane.waiting = Collective::none;
   lane.site = {};
-  lane.done = false;
+  lane.absent = lane.done = outside_grid(lane, position);
+  if (lane.absent) {
+    Rendezvous& simdgroup = simdgroup_of(lane);
+    simdgroup.absent++;
+    simdgroup.live--;
+    barrier_.absent++;
+    live_--;
+    return;
+  }
   prepare(lane.context, lane.stack, fiber_entry);
   make_ready(uint32_t(&lane - lanes_.data()));
 }
 
+bool Threadgroup::outside_grid(const Lane& lane, Size3 position) const {
+  if (!dispatch_.grid_threads) {
+    return false;
+  }
+  const Size3 grid = *dispatch_.grid_threads;
+  const Size3 shape = dispatch_.threads;
+  const Size3 at = lane.ids.position;
+  return position.x * shape.x + at.x >= grid.x || position.y * shape.y + at.y >= grid.y ||
+         position.z * shape.z + at.z >= grid.z;
+}
+
 bool Threadgroup::run(Size3 position) {
   ready_head_ = ready_count_ = 0;
-  barrier_.arrived = 0;
+  barrier_.arrived = barrier_.absent = 0;
   for (Rendezvous& point : simdgroups_) {
-    point.arrived = 0;
+    point.arrived = point.absent = 0;
+    point.live = point.expected;
   }
   std::memset(arena_->bytes, kUnwritten, arena_used_);
   tiles_.clear();
@@ -142,7 +167,7 @@ void Threadgroup::switch_to(Lane& next) {
 }
 
 void Threadgroup::run_next() {
-  if (ready_count_ == 0) {
+  if (ready_count_ == 0 && !(dispatch_.tolerant && release_part_of_barrier())) {
     report_deadlock();
   }
   const uint32_t size = lane_count();
@@ -164,13 +189,12 @@ void Threadgroup::run_lane() {
   self.done = true;
   self.waiting = Collective::none;
   live_--;
-  const Rendezvous& simdgroup = simdgroup_of(self);
-  bool all_done = true;
-  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
-    all_done = all_done && lanes_[simdgroup.first + i].done;
-  }
-  if (all_done) {
-    check_histories(simdgroup.first, simdgroup.expected, self.site);
+  Rendezvous& simdgroup = simdgroup_of(self);
+  if (--simdgroup.live == 0) {
+    check_exit(simdgroup);
+  } else if (simdgroup.arrived == simdgroup.live && simdgroup.collective == Collective::gather) {
+    complete_gather(simdgroup, simdgroup.site);  // the others waited for this lane
+    release(simdgroup);
   }
   if (live_ == 0) {
     switch_context(self.context, scheduler_, true);
@@ -193,7 +217,7 @@ bool Threadgroup::arrive(Rendezvous& point, Collective collective, uint64_t argu
   }
   self.waiting = collective;
   self.site = site;
-  return ++point.arrived == point.expected;
+  return ++point.arrived + point.absent == point.expected;
 }
 
 void Threadgroup::release(Rendezvous& point) {
@@ -201,7 +225,7 @@ void Threadgroup::release(Rendezvous& point) {
   for (uint32_t i = point.first; i < point.first + point.expected; ++i) {
     lanes_[i].waiting = Collective::none;
     lanes_[i].history = 0;
-    if (&lanes_[i] != running_) {
+    if (&lanes_[i] != running_ && !lanes_[i].done) {
       make_ready(i);
     }
   }
@@ -210,13 +234,68 @@ void Threadgroup::release(Rendezvous& point) {
 void Threadgroup::check_histories(uint32_t first, uint32_t count, Site site) {
   const uint32_t width = lanes_per_simdgroup();
   for (uint32_t i = first; i < first + count; ++i) {
-    const Lane& leader = lanes_[i / width * width];
+    uint32_t leading = i / width * width;
+    while (lanes_[leading].done) {
+      ++leading;
+    }
+    const Lane& leader = lanes_[leading];
+    if (lanes_[i].done) {
+      continue;
+    }
     if (lanes_[i].history != leader.history || !same_place(lanes_[i].site, leader.site)) {
       const Site& own = lanes_[i].site;
-      fault(site, "divergence: lanes 0 and %u of SIMD group %u made different SIMD-group calls (%s:%u and %s:%u)",
-            i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(), own.line());
+      fault(site, "divergence: lanes %u and %u of SIMD group %u made different SIMD-group calls (%s:%u and %s:%u)",
+            leading % width, i % width, i / width, leader.site.file_name(), leader.site.line(), own.file_name(),
+            own.line());
     }
   }
+}
+
+// Lanes that leave early make no more calls, but none since the last meeting that the others did not make too.
+void Threadgroup::check_exit(const Rendezvous& simdgroup) {
+  const Lane* leader = nullptr;
+  for (uint32_t i = simdgroup.first; i < simdgroup.first + simdgroup.expected; ++i) {
+    const Lane& lane = lanes_[i];
+    if (lane.absent) {
+      continue;
+    }
+    leader = leader ? leader : &lane;
+    if (lane.history != leader->history) {
+      fault(lane.site, "divergence: lanes %u and %u of SIMD group %u made different SIMD-group calls before they left",
+            leader->ids.lane, lane.ids.lane, lane.ids.simdgroup);
+    }
+  }
+}
+
+void Threadgroup::complete_barrier(uint32_t flags) {
+  counters_.barriers++;
+  if (checker_) {
+    checker_->barrier(flags);
+  }
+}
+
+// On a GPU a SIMD group arrives at a barrier when those of its lanes do that are on this path.
+bool Threadgroup::release_part_of_barrier() {
+  for (const Rendezvous& simdgroup : simdgroups_) {
+    bool arrived = simdgroup.live == 0;
+    for (uint32_t i = simdgroup.first; i < simdgroup.first + simdgroup.expected; ++i) {
+      arrived = arrived || lanes_[i].waiting == Collective::threadgroup_barrier;
+    }
+    if (!arrived) {
+      return false;
+    }
+  }
+  warn({barrier_.site.file_name(), barrier_.site.line()},
+       "threadgroup_barrier that only some lanes of a SIMD group reach");
+  complete_barrier(uint32_t(barrier_.arguments));
+  barrier_.arrived = 0;
+  for (uint32_t i = 0; i < lane_count(); ++i) {
+    if (lanes_[i].waiting == Collective::threadgroup_barrier) {
+      lanes_[i].waiting = Collective::none;
+      make_ready(i);
+    }
+  }
+  return true;
 }
 
 void Threadgroup::report_deadlock() {
@@ -242,6 +321,45 @@ void Threadgroup::report_deadlock() {
   }
   fault(blocked->site, "divergence: %u of %u threads wait at %s, others are at %s (%s:%u)", at_first, lane_count(),
         to_string(blocked->waiting), to_string(other->waiting), other->site.file_name(), other->site.line());
+}
+
+uint32_t Threadgroup::gather_lanes(GatherCall& call, Site site) {
+  Rendezvous& simdgroup = simdgroup_of(*running_);
+  running_->call = &call;
+  arrive(simdgroup, Collective::gather, call.bytes, site);
+  if (simdgroup.arrived == simdgroup.live) {
+    complete_gather(simdgroup, site);
+    release(simdgroup);
+  } else {
+    run_next();
+  }
+  return call.active;
+}
+
+// Hands the values of all lanes that wait to each of them.
+void Threadgroup::complete_gather(Rendezvous& simdgroup, Site site) {
+  check_histories(simdgroup.first, simdgroup.expected, site);
+  std::byte values[kSimdWidth * kMaxGatherBytes];
+  std::memset(values, kUnwritten, sizeof values);
+  uint32_t active = 0;
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
+    const Lane& lane = lanes_[simdgroup.first + i];
+    if (!lane.done) {
+      const auto& call = *static_cast<const GatherCall*>(lane.call);
+      bytes = call.bytes;
+      std::memcpy(values + i * bytes, call.own, bytes);
+      active |= 1u << i;
+    }
+  }
+  for (uint32_t i = 0; i < simdgroup.expected; ++i) {
+    const Lane& lane = lanes_[simdgroup.first + i];
+    if (!lane.done) {
+      auto& call = *static_cast<GatherCall*>(lane.call);
+      std::memcpy(call.all, values, kSimdWidth * bytes);
+      call.active = active;
+    }
+  }
 }
 
 // ---- Memory ----
@@ -274,30 +392,33 @@ Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
   const uint32_t threads = simdgroups * width;
   const uint32_t thread = whole ? uint32_t(&self - lanes_.data()) : self.ids.lane;
   const uint32_t sequence = self.tiles++;
+  const uint32_t spare_slots = uniform() || dispatch_.tolerant ? 0 : 1;
   note_uniform_call(bytes, site);
-  for (OpenTile& tile : tiles_) {
-    if (tile.scope == scope && tile.sequence == sequence) {
-      if (tile.bytes != bytes) {
-        fault(site, "divergence: threads of one scope made different cooperative tensors");
-      }
-      return {tile.data.get(), thread, threads};
+  // The other threads of the scope ran just before this one, so its tile is one of the last.
+  const auto found = std::find_if(tiles_.rbegin(), tiles_.rend(), [&](const OpenTile& tile) {
+    return tile.scope == scope && tile.sequence == sequence;
+  });
+  if (found != tiles_.rend()) {
+    if (found->bytes != bytes) {
+      fault(site, "divergence: threads of one scope made different cooperative tensors");
     }
+    return {found->data.get(), thread, threads, spare_slots};
   }
   auto data = std::make_unique_for_overwrite<std::byte[]>(bytes);
   std::memset(data.get(), kUnwritten, bytes);
   tiles_.push_back({scope, sequence, 0, bytes, std::move(data)});
-  return {tiles_.back().data.get(), thread, threads};
+  return {tiles_.back().data.get(), thread, threads, spare_slots};
 }
 
 void Threadgroup::close_tile(void* data) {
   const auto found =
-      std::find_if(tiles_.begin(), tiles_.end(), [&](const OpenTile& tile) { return tile.data.get() == data; });
-  if (found == tiles_.end()) {
+      std::find_if(tiles_.rbegin(), tiles_.rend(), [&](const OpenTile& tile) { return tile.data.get() == data; });
+  if (found == tiles_.rend()) {
     return;
   }
   const uint32_t threads = found->scope == kWholeThreadgroup ? lane_count() : lanes_per_simdgroup();
   if (++found->closed == threads) {
-    tiles_.erase(found);
+    tiles_.erase(std::prev(found.base()));
   }
 }
 
@@ -322,6 +443,9 @@ Located Threadgroup::locate(const void* data, size_t bytes, bool write) const {
               : buffer.constant         ? Location::uncounted
                                         : Location::device};
     }
+  }
+  if (inside(kAbsentArgument, kAbsentBytes)) {
+    return {write ? Location::read_only : Location::uncounted};
   }
   for (const OpenTile& tile : tiles_) {
     if (inside(tile.data.get(), tile.bytes)) {
@@ -382,6 +506,14 @@ void Threadgroup::fail(Place place, const char* message) {
 
 void Threadgroup::warn(Place place, const char* message) { warnings_.insert(located(place, message) + "]"); }
 
+void Threadgroup::complain(Site site, const char* message) {
+  const Place place{site.file_name(), site.line()};
+  if (!dispatch_.tolerant) {
+    fail(place, message);
+  }
+  warn(place, message);
+}
+
 void fault(Site site, const char* format, ...) {
   char message[kMessageBytes];
   va_list arguments;
@@ -406,6 +538,8 @@ void* bound_buffer(int slot) {
   return self.group->dispatch().buffers[size_t(slot)].data;
 }
 
+void* absent_argument() { return const_cast<std::byte*>(kAbsentArgument); }
+
 int64_t function_constant(int id, bool* defined) {
   for (const Constant& constant : running_lane->group->dispatch().constants) {
     if (constant.id == id) {
@@ -419,6 +553,11 @@ int64_t function_constant(int id, bool* defined) {
 
 void* threadgroup_variable(const VariableDeclaration& declaration, Site site) {
   return running_lane->group->variable(declaration, site);
+}
+
+uint32_t gather_lanes(const void* own, size_t bytes, void* all, Site site) {
+  GatherCall call{own, bytes, all};
+  return running_lane->group->gather_lanes(call, site);
 }
 
 void note_uniform_call(uint64_t arguments, Site site) {

@@ -19,8 +19,9 @@ namespace metal_host {
 constexpr uint32_t kSimdWidth = 32;
 constexpr uint32_t kMaxThreads = 1024;             // per threadgroup; Metal feature set tables
 constexpr size_t kMaxThreadgroupBytes = 32 << 10;  // likewise
+constexpr size_t kMaxGatherBytes = 16;             // of one lane: a vector of four floats
 
-enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, multiply_8x8, matmul2d };
+enum class Collective : uint8_t { none, threadgroup_barrier, simdgroup_barrier, gather, multiply_8x8, matmul2d };
 const char* to_string(Collective collective);
 
 // What an address belongs to. Cooperative tiles and constant buffers are not counted as traffic.
@@ -42,6 +43,13 @@ struct Nearest {
 class Checker;
 class Threadgroup;
 
+struct GatherCall {
+  const void* own;
+  size_t bytes;
+  void* all;
+  uint32_t active = 0;  // mask of the lanes that took part
+};
+
 struct Lane {
   Context context;
   ThreadIds ids;
@@ -50,9 +58,10 @@ struct Lane {
   uint64_t history = 0;  // hash of the uniform calls since the lanes of the SIMD group last met
   uint32_t tiles = 0;    // cooperative tensors opened so far
   Collective waiting = Collective::none;
-  Site site;                   // of the last collective or uniform call
-  const void* call = nullptr;  // arguments deposited at a rendezvous
+  Site site;             // of the last collective or uniform call
+  void* call = nullptr;  // arguments deposited at a rendezvous
   bool done = false;
+  bool absent = false;  // beyond the edge of the grid: never started
 };
 
 // The thread that is running on this OS thread, or nullptr.
@@ -63,6 +72,8 @@ struct Rendezvous {
   uint32_t first = 0;
   uint32_t expected = 0;
   uint32_t arrived = 0;
+  uint32_t absent = 0;  // of the expected ones
+  uint32_t live = 0;    // lanes that have not left the kernel; kept for SIMD groups
   Collective collective = Collective::none;
   uint64_t arguments = 0;
   Site site;
@@ -109,6 +120,8 @@ class Threadgroup {
   Rendezvous& simdgroup_of(const Lane& lane) { return simdgroups_[lane.ids.simdgroup]; }
   // Lanes of one SIMD group must have made the same uniform calls since they last met.
   void check_histories(uint32_t first, uint32_t count, Site site);
+  void complete_barrier(uint32_t flags);
+  uint32_t gather_lanes(GatherCall& call, Site site);
 
   void* variable(const VariableDeclaration& declaration, Site site);
   Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
@@ -122,6 +135,8 @@ class Threadgroup {
 
   [[noreturn]] void fail(Place place, const char* message);
   void warn(Place place, const char* message);
+  // A fault, or a warning where the dispatch is tolerant.
+  void complain(Site site, const char* message);
   // The life of a lane, from start to exit.
   void run_lane();
 
@@ -147,12 +162,16 @@ class Threadgroup {
 
   std::string located(Place place, const char* message) const;
   void start(Lane& lane, Size3 position);
+  bool outside_grid(const Lane& lane, Size3 position) const;
   bool arrive(Rendezvous& point, Collective collective, uint64_t arguments, Site site);
+  void complete_gather(Rendezvous& simdgroup, Site site);
+  void check_exit(const Rendezvous& simdgroup);
   void release(Rendezvous& point);
   void make_ready(uint32_t lane);
   void run_next();
   void switch_to(Lane& next);
   void enter_first();
+  bool release_part_of_barrier();
   [[noreturn]] void report_deadlock();
 
   const Dispatch& dispatch_;

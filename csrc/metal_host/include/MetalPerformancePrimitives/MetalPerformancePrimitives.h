@@ -1,4 +1,4 @@
-// TensorOps of the Metal host runtime: matmul2d with tensor operands.
+// TensorOps of the Metal host runtime: matmul2d on tensors, in memory or cooperative.
 #pragma once
 
 #include <metal_cooperative_tensor>
@@ -67,17 +67,39 @@ metal_host::TensorView view(T& operand) {
   return {(void*)operand.data(),
           element_tag<typename T::value_type>(),
           {operand.get_extent(0), operand.get_extent(1)},
-          operand.get_stride(1)};
+          operand.get_stride(1),
+          false};
 }
 
-// Ties a destination tensor to the operation and operand types that it was made for.
+template <class E, class Extents, class Layout>
+metal_host::TensorView view(metal::cooperative_tensor<E, Extents, Layout>& operand) {
+  constexpr int columns = int(Extents::static_extent(0));
+  constexpr int rows = int(Extents::static_extent(1));
+  return {operand.data(), element_tag<E>(), {columns, rows}, columns, true};
+}
+
+template <class T>
+constexpr bool is_cooperative = false;
+template <class E, class Extents, class Layout>
+constexpr bool is_cooperative<metal::cooperative_tensor<E, Extents, Layout>> = true;
+
+// The layout is known for the fragments of one hardware operation; of 16-bit types only at relaxed precision.
 template <matmul2d_descriptor Descriptor, class Scope, class Left, class Right>
-struct destination_layout {
+constexpr bool has_apple10_layout =
+    Scope::static_size == 1 && Descriptor.m == 16 && Descriptor.n == 32 &&
+    (Descriptor.k == 16 || (Descriptor.k == 32 && Descriptor.relaxed_precision)) &&
+    (Descriptor.relaxed_precision || (std::is_same_v<Left, float> && std::is_same_v<Right, float>));
+
+// Ties a cooperative tensor to the operation and the element types of its operands.
+template <matmul2d_descriptor Descriptor, class Scope, class Left, class Right, bool Apple10>
+struct layout {
   using left = Left;
   using right = Right;
   static constexpr uint simdgroups = Scope::static_size;
-  static constexpr uint kScramble =
+  static constexpr uint kMultiplier =
       Descriptor.relaxed_precision ? (simdgroups > 1 ? 7919 : 6277) : (simdgroups > 1 ? 5023 : 3571);  // primes
+  using map = std::conditional_t<Apple10, metal::cooperative_layout::Apple10<Descriptor.relaxed_precision>,
+                                 metal::cooperative_layout::Scrambled<kMultiplier>>;
 };
 
 }  // namespace detail
@@ -89,8 +111,8 @@ class matmul2d {
   static_assert(Descriptor.m % 16 == 0, "m must be a multiple of 16");
   static_assert(Descriptor.n % 32 == 0 || (Descriptor.n % 16 == 0 && Descriptor.m % 32 == 0),
                 "n must be a multiple of 32, or of 16 with m a multiple of 32");
-  static_assert(Descriptor.k == static_cast<int>(metal::dynamic_extent) || (Descriptor.k > 0 && Descriptor.k % 32 == 0),
-                "a static k must be a multiple of 32");
+  static constexpr bool kDynamicK = Descriptor.k == static_cast<int>(metal::dynamic_extent);
+  static_assert(kDynamicK || (Descriptor.k > 0 && Descriptor.k % 16 == 0), "a static k must be a multiple of 16");
 
  public:
   static constexpr matmul2d_descriptor descriptor = Descriptor;
@@ -98,14 +120,33 @@ class matmul2d {
 
   template <class LeftOperand, class RightOperand, class ElementType, class CoordType = int>
   auto get_destination_cooperative_tensor(Site site = Site::current()) const {
-    using Layout = detail::destination_layout<Descriptor, Scope, LeftOperand, RightOperand>;
-    using Tile = metal::extents<CoordType, size_t(Descriptor.n), size_t(Descriptor.m)>;
-    return metal::cooperative_tensor<ElementType, Tile, Layout>(site);
+    using Left = typename LeftOperand::value_type;
+    using Right = typename RightOperand::value_type;
+    constexpr bool apple10 =
+        detail::is_cooperative<LeftOperand> && detail::has_apple10_layout<Descriptor, Scope, Left, Right>;
+    return tile<ElementType, CoordType, Descriptor.n, Descriptor.m, Left, Right, apple10>(site);
+  }
+
+  // Operands in registers, from macOS 26.2 on; here the element types are given.
+  template <class Left, class Right, class Destination, class CoordType = int>
+  auto get_left_input_cooperative_tensor(Site site = Site::current()) const {
+    check_cooperative_input<Left, Right, Destination>();
+    constexpr bool transposed = Descriptor.transpose_left;
+    return tile<Left, CoordType, transposed ? Descriptor.m : Descriptor.k, transposed ? Descriptor.k : Descriptor.m,
+                Left, Right, detail::has_apple10_layout<Descriptor, Scope, Left, Right>>(site);
+  }
+  template <class Left, class Right, class Destination, class CoordType = int>
+  auto get_right_input_cooperative_tensor(Site site = Site::current()) const {
+    check_cooperative_input<Left, Right, Destination>();
+    constexpr bool transposed = Descriptor.transpose_right;
+    return tile < Right, CoordType, transposed ? Descriptor.k : Descriptor.n, transposed ? Descriptor.n : Descriptor.k,
+           Left, Right, detail::has_apple10_layout<Descriptor, Scope, Left, Right> && Descriptor.k == 16 > (site);
   }
 
   // Non-const lvalue references, as in Metal: temporaries do not bind.
   template <class Left, class Right, class Destination>
   void run(Left& left, Right& right, Destination& destination, Site site = Site::current()) const {
+    check_inputs<Left, Right>();
     metal_host::MatmulCall call{};
     call.m = Descriptor.m;
     call.n = Descriptor.n;
@@ -124,23 +165,48 @@ class matmul2d {
  private:
   template <class Left, class Right, class E, class Extents, class Layout>
   static void set_destination(metal_host::MatmulCall& call, metal::cooperative_tensor<E, Extents, Layout>& out) {
-    static_assert(std::is_same_v<Left, typename Layout::left> && std::is_same_v<Right, typename Layout::right>,
-                  "the operands must have the types that the destination tensor was made for");
-    check_types<Left, Right, E>();
-    call.destination = {out.data(), element_tag<E>(), {Descriptor.n, Descriptor.m}, Descriptor.n};
-    call.cooperative = true;
+    static_assert(std::is_same_v<typename Left::value_type, typename Layout::left> &&
+                      std::is_same_v<typename Right::value_type, typename Layout::right>,
+                  "the operands must have the element types that the destination tensor was made for");
+    check_types<typename Left::value_type, typename Right::value_type, E>();
+    call.destination = detail::view(out);
   }
 
   template <class Left, class Right, class T>
   static void set_destination(metal_host::MatmulCall& call, T& out) {
-    check_types<Left, Right, typename T::value_type>();
+    check_types<typename Left::value_type, typename Right::value_type, typename T::value_type>();
     call.destination = detail::view(out);
+  }
+
+  template <class Element, class CoordType, int Columns, int Rows, class Left, class Right, bool Apple10>
+  static auto tile(Site site) {
+    using Extents = metal::extents<CoordType, size_t(Columns), size_t(Rows)>;
+    using Layout = detail::layout<Descriptor, Scope, Left, Right, Apple10>;
+    return metal::cooperative_tensor<Element, Extents, Layout>(site);
+  }
+
+  template <class Left, class Right, class Destination>
+  static constexpr void check_cooperative_input() {
+    check_types<Left, Right, Destination>();
+    static_assert(Scope::static_size == 1, "cooperative operands belong to one SIMD group");
+    static_assert(!kDynamicK, "cooperative operands need a static k");
+  }
+
+  template <class Left, class Right>
+  static constexpr void check_inputs() {
+    if constexpr (detail::is_cooperative<Left> && detail::is_cooperative<Right>) {
+      static_assert((Descriptor.m == 16 || Descriptor.m == 32) && (Descriptor.n == 16 || Descriptor.n == 32) &&
+                        (Descriptor.k == 16 || Descriptor.k == 32) &&
+                        (Descriptor.m == 32 || Descriptor.n == 32 || Descriptor.k == 32),
+                    "with two cooperative operands m, n and k are 16 or 32, and not all 16");
+    } else {
+      static_assert(kDynamicK || Descriptor.k % 32 == 0, "a static k must be a multiple of 32");
+    }
   }
 
   template <class Left, class Right, class Destination>
   static constexpr void check_types() {
-    static_assert(detail::supported_types<typename Left::value_type, typename Right::value_type, Destination>(),
-                  "matmul2d does not support these element types");
+    static_assert(detail::supported_types<Left, Right, Destination>(), "matmul2d does not support these element types");
   }
 };
 

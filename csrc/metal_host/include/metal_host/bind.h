@@ -5,21 +5,22 @@
 
 namespace METAL_HOST_MSL {
 
+// A buffer argument; one with a function constant that is false is absent, and may not be bound at all.
 struct BoundPointer {
-  int slot;
-  explicit BoundPointer(int slot) : slot(slot) {}
+  void* address;
+  explicit BoundPointer(int slot, bool present = true)
+      : address(present ? metal_host::bound_buffer(slot) : metal_host::absent_argument()) {}
   template <class T>
   operator T*() const {
-    return (T*)metal_host::bound_buffer(slot);  // also into an address space, which static_cast cannot
+    return (T*)address;  // also into an address space, which static_cast cannot
   }
 };
 
-struct BoundReference {
-  int slot;
-  explicit BoundReference(int slot) : slot(slot) {}
+struct BoundReference : BoundPointer {
+  using BoundPointer::BoundPointer;
   template <class T>
   operator T&() const {
-    return *(T*)metal_host::bound_buffer(slot);
+    return *(T*)address;
   }
 };
 

@@ -1,0 +1,3 @@
+#include "tests/metal/mlx/fused.h"
+
+FUSED(float16, half)

@@ -1,0 +1,3 @@
+#include "tests/metal/mlx/nax.h"
+
+NAX(float16, half)
