@@ -32,7 +32,8 @@ def lines_of(kernel: str, text: str) -> set[int]:
     return {i + 1 for i in range(start, end) if text in lines[i]}
 
 
-def run_bug(module: HostModule, kernel: str, groups: int = 1) -> tuple[np.ndarray, list[str]]:
+def run_bug(module: HostModule, kernel: str) -> tuple[np.ndarray, list[str]]:
+    groups = 2 if "two_threadgroups" in kernel else 1
     a, b = np.ones((128, 128), np.float32), np.ones((128, 128), np.float32)
     c = np.full((128, 128), NAN)
     counters = module.run(kernel, (groups, 1, 1), (128, 1, 1), {0: a, 1: b, 2: Writable(c)}, mode="lanes")
@@ -57,6 +58,11 @@ FAULTS = [
     ("bug_no_is_valid_element", "holds no element .* ask is_valid_element", "get_destination_cooperative_tensor"),
     ("bug_cooperative_tensor_not_initialised", r"accumulates .* element \(0, 0\) nobody has written", "op.run"),
     ("bug_store_of_an_unwritten_tensor", "stored with an element that nobody has written", "acc.store"),
+    (
+        "bug_threads_over_the_limit",
+        r"max_total_threads_per_threadgroup\(96\) in a threadgroup of 128 threads",
+        "uint thread_index",
+    ),
     ("bug_threadgroup_memory_over_the_limit", "the limit is 32768", "second[193]"),
 ]
 
@@ -99,7 +105,7 @@ CHECKED_FAULTS = [
 @pytest.mark.parametrize(("kernel", "message", "place"), CHECKED_FAULTS, ids=[f[0] for f in CHECKED_FAULTS])
 def test_checked_fault(checked: HostModule, kernel: str, message: str, place: str) -> None:
     with pytest.raises(HostFault, match=message) as caught:
-        run_bug(checked, kernel, groups=2 if "threadgroups" in kernel else 1)
+        run_bug(checked, kernel)
     named = re.match(r"tests/metal/bugs.metal:(\d+): ", str(caught.value))
     assert named and int(named[1]) in lines_of(kernel, place), str(caught.value)
 
@@ -110,10 +116,18 @@ def test_mem_none_before_a_write_is_a_warning(checked: HostModule) -> None:
     assert "only a mem_none barrier" in warnings[0]
 
 
+def kernels_of_bugs(prefix: str) -> list[str]:
+    return re.findall(rf"kernel void ({prefix}_\w+)\(", (SOURCES / "bugs.metal").read_text())
+
+
 def test_every_bug_is_tested() -> None:
-    kernels = re.findall(r"kernel void (bug_\w+)\(", (SOURCES / "bugs.metal").read_text())
     tested = [f[0] for f in FAULTS] + [f[0] for f in CHECKED_FAULTS] + ["bug_unbound_buffer"]
-    assert sorted(kernels) == sorted(tested)
+    assert sorted(kernels_of_bugs("bug")) == sorted(tested)
+
+
+def test_every_bug_has_a_fixed_twin() -> None:
+    twins = {f"fixed_{bug.removeprefix('bug_')}" for bug in kernels_of_bugs("bug")}
+    assert twins <= set(kernels_of_bugs("fixed"))
 
 
 def test_unbound_buffer(plain: HostModule) -> None:
@@ -121,7 +135,7 @@ def test_unbound_buffer(plain: HostModule) -> None:
         run_bug(plain, "bug_unbound_buffer")
 
 
-@pytest.mark.parametrize("kernel", re.findall(r"kernel void (fixed_\w+)\(", (SOURCES / "bugs.metal").read_text()))
+@pytest.mark.parametrize("kernel", kernels_of_bugs("fixed"))
 def test_fixed_twin_passes(plain: HostModule, checked: HostModule, kernel: str) -> None:
     expected, _ = run_bug(plain, kernel)
     found, warnings = run_bug(checked, kernel)

@@ -6,7 +6,7 @@ rewritten declaration by declaration and printed with its line numbers, so that 
 
   device, threadgroup, constant   macros: nothing, or clang's address spaces in a build that checks them
   thread                          erased; declarations that become identical by all this are printed once
-  [[attributes]]                  dropped, except on kernel parameters and instantiations
+  [[attributes]]                  dropped, except on kernel parameters and instantiations, and for the thread limit
   kernel parameters               default arguments that fetch what the dispatch bound
   threadgroup T x[N];             a reference into the threadgroup's memory
   function constants              objects that look their value up
@@ -372,7 +372,10 @@ class Translator:
             self.copy(parameters_end, shape.body[0])
         else:
             self.copy(begin, shape.body[0])
-        self.body(shape.body[0], shape.body[1])
+        self.copy(shape.body[0], shape.body[0] + 1)
+        if is_kernel:
+            self.thread_limit(begin, parameters_begin)
+        self.body(shape.body[0] + 1, shape.body[1])
         if is_kernel and self.word(begin) != "template":
             self.out.append(" " + self.registration(begin, f'"{name}"', name))
 
@@ -384,6 +387,13 @@ class Translator:
                 self.copy(index + 1, end)
                 return
         self.copy(begin, end)
+
+    def thread_limit(self, begin: int, end: int) -> None:
+        """max_total_threads_per_threadgroup(limit) is checked when a thread enters the kernel."""
+        for index in range(begin, end):
+            if self.word(index) == "max_total_threads_per_threadgroup":
+                limit = " ".join(self.words(index + 1, self.after_group(index + 1)))
+                self.out.append(f" metal_host::limit_threads{limit};")
 
     def kernel_parameters(self, name: str, begin: int, end: int) -> None:
         """Every parameter carries an attribute; it becomes a default argument."""

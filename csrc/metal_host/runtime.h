@@ -38,6 +38,9 @@ void* bound_buffer(int slot);
 void* absent_argument();
 int64_t function_constant(int id, bool* defined);
 
+// max_total_threads_per_threadgroup: faults in a larger threadgroup.
+void limit_threads(uint32_t limit, Site site = Site::current());
+
 // Storage of a threadgroup variable: one object per declaration, filled with NaN when the threadgroup starts.
 struct VariableDeclaration {
   const void* key;  // the same in every thread, different for every declaration

@@ -540,6 +540,14 @@ void* bound_buffer(int slot) {
 
 void* absent_argument() { return const_cast<std::byte*>(kAbsentArgument); }
 
+void limit_threads(uint32_t limit, Site site) {
+  const Size3 shape = running_lane->ids.threads;
+  const uint32_t threads = shape.x * shape.y * shape.z;
+  if (threads > limit) {
+    fault(site, "max_total_threads_per_threadgroup(%u) in a threadgroup of %u threads", limit, threads);
+  }
+}
+
 int64_t function_constant(int id, bool* defined) {
   for (const Constant& constant : running_lane->group->dispatch().constants) {
     if (constant.id == id) {

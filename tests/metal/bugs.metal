@@ -108,6 +108,18 @@ kernel void bug_load_without_one_lane(
   simdgroup_store(a, C, 8);
 }
 
+kernel void fixed_load_without_one_lane(
+    device float* A [[buffer(0)]],
+    device float* C [[buffer(2)]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  simdgroup_float8x8 a = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  if (simdgroup != 3) {
+    simdgroup_load(a, A, 8);
+  }
+  threadgroup_barrier(mem_flags::mem_none);
+  simdgroup_store(a, C + 64 * simdgroup, 8);
+}
+
 kernel void bug_load_from_two_addresses(
     device float* A [[buffer(0)]],
     device float* C [[buffer(2)]],
@@ -115,6 +127,15 @@ kernel void bug_load_from_two_addresses(
   simdgroup_float8x8 a;
   simdgroup_load(a, A + (lane < 16 ? 0 : 8), 8);
   simdgroup_store(a, C, 8);
+}
+
+kernel void fixed_load_from_two_addresses(
+    device float* A [[buffer(0)]],
+    device float* C [[buffer(2)]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  simdgroup_float8x8 a;
+  simdgroup_load(a, A + (simdgroup < 2 ? 0 : 8), 8);
+  simdgroup_store(a, C + 64 * simdgroup, 8);
 }
 
 kernel void bug_run_in_one_simdgroup(
@@ -132,6 +153,22 @@ kernel void bug_run_in_one_simdgroup(
   }
 }
 
+// One SIMD group may run on its own, if that is the operation's scope.
+kernel void fixed_run_in_one_simdgroup(
+    device float* A [[buffer(0)]],
+    device float* B [[buffer(1)]],
+    device float* C [[buffer(2)]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  Matrix a(A, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroup> op;
+  if (simdgroup == 0) {
+    op.run(a, b, c);
+  }
+}
+
 kernel void bug_run_on_two_tiles(
     device float* A [[buffer(0)]],
     device float* B [[buffer(1)]],
@@ -142,6 +179,19 @@ kernel void bug_run_on_two_tiles(
   Matrix c(C, dextents<int, 2>(32, 32));
   constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
   matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
+kernel void fixed_run_on_two_tiles(
+    device float* A [[buffer(0)]],
+    device float* B [[buffer(1)]],
+    device float* C [[buffer(2)]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  Matrix a(A + 1024 * simdgroup, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C + 1024 * simdgroup, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroup> op;
   op.run(a, b, c);
 }
 
@@ -233,10 +283,31 @@ kernel void bug_tile_outside_its_buffer(
   op.run(a, b, c);
 }
 
+kernel void fixed_tile_outside_its_buffer(
+    device float* A [[buffer(0)]],
+    device float* B [[buffer(1)]],
+    device float* C [[buffer(2)]]) {
+  Matrix a(A + 128 * 128 - 32 * 32, dextents<int, 2>(32, 32));
+  Matrix b(B, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, b, c);
+}
+
 kernel void bug_slice_two_gibibytes_in(device float* A [[buffer(0)]], device float* C [[buffer(2)]]) {
   Matrix a(A, dextents<int, 2>(32, 1 << 24), array<int, 2>{1, 64});
   auto far = a.slice(0, 1 << 23);
   C[0] = float(far.get_extent(0));
+}
+
+kernel void fixed_slice_two_gibibytes_in(
+    device float* A [[buffer(0)]],
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  Matrix a(A, dextents<int, 2>(32, 1 << 24), array<int, 2>{1, 64});
+  auto near = a.slice(0, (1 << 23) - 1);
+  C[thread_index] = float(near.get_extent(0));
 }
 
 constant constexpr auto accumulate =
@@ -298,7 +369,31 @@ kernel void bug_store_of_an_unwritten_tensor(device float* C [[buffer(2)]]) {
   acc.store(c);
 }
 
+kernel void fixed_store_of_an_unwritten_tensor(device float* C [[buffer(2)]]) {
+  matmul2d<accumulate, execution_simdgroups<4>> op;
+  auto acc = op.get_destination_cooperative_tensor<Matrix, Matrix, float>();
+  for (ushort i = 0; i < acc.get_capacity(); ++i) {
+    if (acc.is_valid_element(i)) {
+      acc[i] = 1.0f;
+    }
+  }
+  Matrix c(C, dextents<int, 2>(32, 32));
+  acc.store(c);
+}
+
 // ---- Memory ----
+
+[[max_total_threads_per_threadgroup(96)]] kernel void bug_threads_over_the_limit(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = 1.0f;
+}
+
+[[max_total_threads_per_threadgroup(128)]] kernel void fixed_threads_over_the_limit(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = 1.0f;
+}
 
 kernel void bug_threadgroup_memory_over_the_limit(
     device float* C [[buffer(2)]],
@@ -322,6 +417,10 @@ kernel void fixed_threadgroup_memory_over_the_limit(
 
 kernel void bug_unbound_buffer(device float* C [[buffer(7)]]) { C[0] = 1.0f; }
 
+kernel void fixed_unbound_buffer(device float* C [[buffer(2)]], uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = 1.0f;
+}
+
 kernel void bug_read_past_the_end(
     device const float* A [[buffer(0)]],
     device float* C [[buffer(2)]],
@@ -342,10 +441,22 @@ kernel void bug_write_before_the_start(
   C[int(thread_index) - 1] = 1.0f;
 }
 
+kernel void fixed_write_before_the_start(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[int(thread_index)] = 1.0f;
+}
+
 kernel void bug_write_to_a_read_only_buffer(
     device float* A [[buffer(0)]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   A[thread_index] = 1.0f;
+}
+
+kernel void fixed_write_to_a_read_only_buffer(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = 1.0f;
 }
 
 kernel void bug_threadgroup_read_past_the_end(
@@ -392,6 +503,15 @@ kernel void bug_threadgroup_memory_not_written(
   if (thread_index > 0) {
     shared[thread_index] = 1.0f;
   }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  C[thread_index] = shared[127 - thread_index];
+}
+
+kernel void fixed_threadgroup_memory_not_written(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup float shared[128];
+  shared[thread_index] = thread_index > 0 ? 1.0f : 0.0f;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   C[thread_index] = shared[127 - thread_index];
 }
@@ -552,6 +672,14 @@ kernel void bug_two_threads_write_one_element(
   C[thread_index / 2] = 1.0f;
 }
 
+kernel void fixed_two_threads_write_one_element(
+    device float* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  if (thread_index % 2 == 0) {
+    C[thread_index / 2] = 1.0f;
+  }
+}
+
 kernel void bug_read_of_another_threads_output(
     device float* C [[buffer(2)]],
     uint thread_index [[thread_index_in_threadgroup]]) {
@@ -615,6 +743,13 @@ kernel void bug_two_threadgroups_write_one_element(
     uint2 group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   C[64 * group.x + thread_index] = 1.0f;
+}
+
+kernel void fixed_two_threadgroups_write_one_element(
+    device float* C [[buffer(2)]],
+    uint2 group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[128 * group.x + thread_index] = 1.0f;
 }
 
 // The writer is itself among the readers: the message must name another.
