@@ -1,0 +1,441 @@
+// Checks the portable C++ against numbers worked out by hand: which kernel may run what and which rule it breaks,
+// launch records field by field, requested bytes, extents, names, routes, and the tile that each threadgroup computes.
+// Exits 1 when anything differs.
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <source_location>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/backends/launch_record.h"
+#include "csrc/select.h"
+
+// Metal's names for what tile_order.h uses.
+using uint = unsigned int;
+struct uint2 {
+  uint x;
+  uint y;
+  uint2(uint x, uint y) : x(x), y(y) {}
+};
+
+#include "metal/common/tile_order.h"
+
+namespace {
+
+using namespace mlx_gemm;
+
+int passed = 0;
+int failed = 0;
+
+// Prints `got` and `expected` with the line of the call when they differ.
+template <class T>
+void same(const T& got, const std::type_identity_t<T>& expected,
+          std::source_location at = std::source_location::current()) {
+  if (got == expected) {
+    ++passed;
+    return;
+  }
+  ++failed;
+  std::ostringstream text;
+  text << std::boolalpha << "got " << got << ", expected " << expected;
+  std::printf("check_select.cpp:%u: %s\n", unsigned(at.line()), text.str().c_str());
+}
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+const DeviceTraits kCpu{.backend = Backend::cpu, .blas = true};
+const DeviceTraits kM5{.backend = Backend::metal, .architecture = "applegpu_g17g", .generation = 17, .os = 2602};
+
+const KernelInfo& kernel(std::string_view name) { return *find_kernel(name); }
+
+// A row-major product without gaps between rows.
+Problem product(int64_t M, int64_t N, int64_t K) { return {.M = M, .N = N, .K = K, .lda = K, .ldb = N}; }
+
+std::string broken(std::string_view name, const Problem& problem, const DeviceTraits& device = kCpu) {
+  return unsupported(kernel(name), problem, device).value_or("");
+}
+
+// ---- Legality ----
+
+void check_shapes() {
+  for (const KernelInfo& k : kernels()) {
+    const auto [m, n, p] = k.needs;
+    same(broken(k.name, product(m, n, p)), "");
+    same(broken(k.name, product(3 * m, 2 * n, 5 * p)), "");
+  }
+  same(broken("simdgroup_32x32", product(33, 32, 8)), "simdgroup_32x32 needs M to be a multiple of 32, got M=33");
+  same(broken("simdgroup_32x32", product(32, 40, 8)), "simdgroup_32x32 needs N to be a multiple of 32, got N=40");
+  same(broken("simdgroup_32x32", product(32, 32, 12)), "simdgroup_32x32 needs K to be a multiple of 8, got K=12");
+  same(broken("tensorops_sync_64x128_k512", product(64, 64, 512)),
+       "tensorops_sync_64x128_k512 needs N to be a multiple of 128, got N=64");
+  same(broken("tensorops_sync_64x128_k512", product(128, 128, 256)),
+       "tensorops_sync_64x128_k512 needs K to be a multiple of 512, got K=256");
+  same(broken("naive", product(0, 1, 1)), "naive needs M to be at least 1, got M=0");
+  same(broken("naive", product(1, 0, 1)), "naive needs N to be at least 1, got N=0");
+  same(broken("naive", product(1, 1, 0)), "naive needs K to be at least 1, got K=0");
+  same(broken("simdgroup_8x8", product(-8, 8, 8)), "simdgroup_8x8 needs M to be at least 1, got M=-8");
+}
+
+void check_types_and_layouts() {
+  for (const Dtype dtype : {Dtype::float16, Dtype::bfloat16, Dtype::float64, Dtype::complex64}) {
+    Problem problem = product(8, 8, 8);
+    problem.dtype = dtype;
+    same(broken("tiled_16", problem), std::string("tiled_16 multiplies float32, got ") + to_string(dtype));
+  }
+  for (const Layout layout : {Layout::nt, Layout::tn, Layout::tt}) {
+    Problem problem = product(8, 8, 8);
+    problem.layout = layout;
+    same(broken("tiled_16", problem), std::string("tiled_16 takes operands in layout nn, got ") + to_string(layout));
+  }
+  KernelInfo two_layouts = kernel("tiled_16");
+  two_layouts.layouts = "nn,tt";
+  Problem problem = product(8, 8, 8);
+  problem.layout = Layout::tt;
+  same(unsupported(two_layouts, problem, kCpu).has_value(), false);
+  problem.layout = Layout::nt;
+  same(unsupported(two_layouts, problem, kCpu).value_or(""), "tiled_16 takes operands in layout nn,tt, got nt");
+}
+
+void check_devices() {
+  const Problem problem = product(64, 64, 64);
+  same(broken("tensorops_64x64", problem, kM5), "");
+  const DeviceTraits cuda{.backend = Backend::cuda};
+  same(broken("naive", problem, cuda),
+       "naive is a Metal kernel: it runs on Apple GPUs and on a CPU, not on CUDA devices");
+  DeviceTraits device = kM5;
+  device.os = 2600;
+  same(broken("tensorops_64x64", problem, device), "");
+  device.os = 1506;
+  same(broken("tensorops_64x64", problem, device), "tensorops_64x64 needs macOS 26.0, this is 15.6");
+  same(broken("naive", problem, device), "");
+  device = {.backend = Backend::metal, .architecture = "applegpu_g13g", .generation = 13, .os = 1400};
+  same(broken("naive", problem, device), "");
+  device.architecture = "applegpu_g12p";
+  device.generation = 12;
+  same(broken("naive", problem, device), "naive needs an Apple GPU of generation 13, got applegpu_g12p");
+}
+
+std::string too_long(std::string_view name, int64_t length) {
+  return std::string(name) + " takes sizes and leading dimensions that fit 32 bits with a tile to spare, got " +
+         std::to_string(length);
+}
+
+std::string too_large(std::string_view name, int64_t limit, char operand, int64_t extent) {
+  return std::string(name) + " takes matrices of at most " + std::to_string(limit) + " elements, " + operand +
+         " spans " + std::to_string(extent);
+}
+
+void check_sizes() {
+  same(broken("tiled_16", product(kInt32Max - 16, 1, 1)), "");
+  same(broken("tiled_16", product(kInt32Max - 15, 1, 1)), too_long("tiled_16", kInt32Max - 15));
+  same(broken("tiled_16", product(1, kInt32Max - 16, 1)), "");
+  same(broken("tiled_16", product(1, kInt32Max - 15, 1)), too_long("tiled_16", kInt32Max - 15));
+  same(broken("coarse_2d", product(1, 1, kInt32Max - 8)), "");
+  same(broken("coarse_2d", product(1, 1, kInt32Max - 7)), too_long("coarse_2d", kInt32Max - 7));
+  // M leaves room for 64 rows and N for 128 columns; the extents are too large in any case.
+  const auto short_enough = [](const char* name, int64_t M, int64_t N) {
+    return broken(name, product(M, N, 1)).find("a tile to spare") == std::string::npos;
+  };
+  same(short_enough("tensorops_64x128", kInt32Max - 64, 1), true);
+  same(short_enough("tensorops_64x128", kInt32Max - 63, 1), false);
+  same(short_enough("tensorops_64x128", 1, kInt32Max - 128), true);
+  same(short_enough("tensorops_64x128", 1, kInt32Max - 127), false);
+
+  const Problem row_and_column{.M = 1, .N = 1, .K = 1, .lda = kInt32Max, .ldb = kInt32Max};
+  same(broken("naive", row_and_column), "");
+  Problem problem = row_and_column;
+  problem.lda = kInt32Max + 1;
+  same(broken("naive", problem), too_long("naive", kInt32Max + 1));
+  problem = row_and_column;
+  problem.ldb = kInt32Max + 1;
+  same(broken("naive", problem), too_long("naive", kInt32Max + 1));
+
+  constexpr int64_t k2to31 = int64_t(1) << 31;
+  same(broken("naive", product(1 << 16, 1, 1 << 15)), too_large("naive", kInt32Max, 'A', k2to31));
+  same(broken("naive", product(1, 1 << 16, 1 << 15)), too_large("naive", kInt32Max, 'B', k2to31));
+  same(broken("naive", product(1 << 16, 1 << 15, 1)), too_large("naive", kInt32Max, 'C', k2to31));
+  same(broken("naive", product(46340, 46340, 1)), "");
+  // One element less than 2^31: gaps between rows count, the gap after the last row does not.
+  same(broken("naive", {.M = 2, .N = 1, .K = 1, .lda = kInt32Max - 1, .ldb = 1}), "");
+  same(broken("naive", {.M = 2, .N = 1, .K = 1, .lda = kInt32Max, .ldb = 1}),
+       too_large("naive", kInt32Max, 'A', k2to31));
+
+  // Slices of TensorOps start less than 2 GiB into an operand: 2^29 - 1 floats.
+  constexpr int64_t kFloats = (int64_t(1) << 29) - 1;
+  same(max_extent(kernel("tensorops_64x64")), kFloats);
+  same(max_extent(kernel("tensorops_sync_64x64_k128")), kFloats);
+  same(max_extent(kernel("coarse_2d")), kInt32Max);
+  same(broken("tensorops_64x64", product(kFloats, 1, 1)), "");
+  same(broken("tensorops_64x64", product(1 << 14, 1, 1 << 15)),
+       too_large("tensorops_64x64", kFloats, 'A', kFloats + 1));
+}
+
+// ---- The registry ----
+
+void check_rows() {
+  same(kernels().size(), 28);
+  for (const KernelInfo& k : kernels()) {
+    same(find_kernel(k.name), &k);
+    const bool staged = k.family() == "tiled" || k.family() == "coarse";
+    const int padded = k.name == "simdgroup_32x32_shared" ? 2 * 32 * 33 * 4 : 0;
+    same(k.threadgroup_bytes, staged ? 4 * k.bk * (k.bm + k.bn) : padded);
+    const int shared = k.name == "naive" ? 1 : k.name == "simdgroup_32x32" ? 16 : 0;
+    same(k.read_tile[0], shared ? shared : k.bm);
+    same(k.read_tile[1], shared ? shared : k.bn);
+    same(k.min_os, k.tensorops() ? 2600 : 1400);
+    same(k.min_generation, 13);
+    same(k.name.ends_with("_morton"), k.order == TileOrder::morton);
+    same(k.threads[0], k.name == "tiled_16"                             ? 16
+                       : k.family() == "naive" || k.family() == "tiled" ? 32
+                                                                        : 32 * k.wm * k.wn);
+    same(k.threads[1], k.name == "tiled_16" ? 16 : k.family() == "naive" || k.family() == "tiled" ? 32 : 1);
+  }
+  same(find_kernel("") == nullptr, true);
+  same(find_kernel("naiv") == nullptr, true);
+}
+
+void check_requested_bytes() {
+  const auto bytes = [](const char* name, int64_t M, int64_t N, int64_t K) {
+    return requested_read_bytes(kernel(name), product(M, N, K));
+  };
+  same(bytes("naive", 2, 3, 5), 8 * 2 * 3 * 5);
+  same(bytes("tiled_16", 17, 33, 3), 4 * 3 * (17 * 3 + 33 * 2));
+  same(bytes("tensorops_64x128", 100, 200, 10), 4 * 10 * (100 * 2 + 200 * 2));
+  same(bytes("tensorops_128x64", 100, 200, 10), 4 * 10 * (100 * 4 + 200 * 1));
+  same(bytes("simdgroup_8x8", 8, 16, 8), 4 * 8 * (8 * 2 + 16 * 1));
+  same(bytes("simdgroup_32x32", 32, 64, 8), 4 * 8 * (32 * 4 + 64 * 2));
+  same(bytes("simdgroup_32x32_shared", 32, 64, 32), 4 * 32 * (32 * 2 + 64 * 1));
+  same(bytes("coarse_2d", 128, 129, 1), 4 * (128 * 2 + 129 * 1));
+}
+
+std::string join(const auto& words) {
+  std::string text;
+  for (const auto& word : words) {
+    text += (text.empty() ? "" : " ") + std::string(word);
+  }
+  return text;
+}
+
+void check_names() {
+  same(join(nearest_kernels("naiv", 1)), "naive");
+  same(join(nearest_kernels("tiled_23", 2)), "tiled_16 tiled_32");  // both two letters away: in registry order
+  same(join(nearest_kernels("tiled32")), "tiled_32 tiled_16 tiled_32k16");
+  same(join(nearest_kernels("simdgroup_32x32_share", 2)), "simdgroup_32x32_shared simdgroup_32x32");
+  same(join(nearest_kernels("tensorops_64_64", 1)), "tensorops_64x64");
+  same(join(nearest_kernels("xcoarse_1d", 1)), "coarse_1d");
+  same(nearest_kernels("naive", 1000).size(), kernels().size());
+  same(nearest_kernels("naive", 0).size(), 0);
+
+  KernelInfo k = kernel("naive");
+  same(join(layouts_of(k)), "nn");
+  k.layouts = "nn,nt,tt";
+  same(join(layouts_of(k)), "nn nt tt");
+  same(std::string(to_string(Math::exact)) + to_string(Math::tf32) + to_string(Math::split), "exacttf32split");
+  same(std::string(to_string(Role::ladder)) + to_string(Role::automatic) + to_string(Role::by_name),
+       "ladderautomaticby_name");
+  same(std::string(to_string(TileOrder::row_major)) + to_string(TileOrder::morton), "row_majormorton");
+}
+
+// ---- Problems ----
+
+void check_problems() {
+  Problem p{.M = 3, .N = 5, .K = 7, .lda = 11, .ldb = 13};
+  const auto extents = [&](Layout layout) {
+    p.layout = layout;
+    return std::to_string(a_extent(p)) + " " + std::to_string(b_extent(p)) + " " + std::to_string(c_extent(p));
+  };
+  same(extents(Layout::nn), "29 83 15");  // 2 * 11 + 7, 6 * 13 + 5
+  same(extents(Layout::nt), "29 59 15");  //             4 * 13 + 7
+  same(extents(Layout::tn), "69 83 15");  // 6 * 11 + 3
+  same(extents(Layout::tt), "69 59 15");
+
+  for (const bool a : {false, true}) {
+    for (const bool b : {false, true}) {
+      const Layout layout = make_layout(a, b);
+      same(std::string(to_string(layout)), std::string(a ? "t" : "n") + (b ? "t" : "n"));
+      same(a_transposed(layout), a);
+      same(b_transposed(layout), b);
+    }
+  }
+  same(bytes_per_element(Dtype::float16), 2);
+  same(bytes_per_element(Dtype::bfloat16), 2);
+  same(bytes_per_element(Dtype::float32), 4);
+  same(bytes_per_element(Dtype::float64), 8);
+  same(bytes_per_element(Dtype::complex64), 8);
+  p.layout = Layout::tn;
+  p.dtype = Dtype::bfloat16;
+  same(describe(p), "M=3 N=5 K=7 tn bfloat16");
+  p.batch = 2;
+  same(describe(p), "M=3 N=5 K=7 batch=2 tn bfloat16");
+}
+
+// ---- Routes ----
+
+std::string told(const std::vector<Rejection>& rejected, size_t index) {
+  return index < rejected.size() ? rejected[index].candidate + ": " + rejected[index].reason : "";
+}
+
+std::string told(const Plan& plan) { return std::string(to_string(plan.route)) + ": " + plan.reason; }
+
+void check_routes() {
+  const Problem problem = product(64, 64, 64);
+  const Plan forced = choose(problem, kM5, &kernel("naive"));
+  same(told(forced), "kernel: named by the caller");
+  same(forced.kernel, &kernel("naive"));
+  same(rejections(problem, kM5, forced).size(), 0);
+
+  const Plan blas = choose(problem, kCpu);
+  same(told(blas), "blas: float32 on a CPU stream: OpenBLAS addresses every layout without copies");
+  same(blas.kernel == nullptr, true);
+  same(blas.copies, 0);
+  const std::vector<Rejection> passed_over = rejections(problem, kCpu, blas);
+  same(passed_over.size(), kernels().size());
+  same(told(passed_over, 0), "naive: runs only when it is named");
+
+  Problem other = problem;
+  other.dtype = Dtype::float16;
+  const Plan half = choose(other, kCpu);
+  same(told(half), "mlx: the CPU path multiplies float32, this is float16");
+  const std::vector<Rejection> all = rejections(other, kCpu, half);
+  same(all.size(), kernels().size() + 1);
+  same(told(all, 0), "blas: the CPU path multiplies float32, this is float16");
+  same(told(all, 1), "naive: naive multiplies float32, got float16");
+
+  other = problem;
+  other.batch = 2;
+  same(told(choose(other, kCpu)), "mlx: the CPU path takes one matrix B, this is a batch");
+  same(told(choose(problem, {.backend = Backend::cpu})), "mlx: no BLAS is loaded");
+  const Plan gpu = choose(problem, kM5);
+  same(told(gpu), "mlx: no kernel is chosen by itself on metal yet");
+  same(rejections(problem, kM5, gpu).size(), kernels().size());
+  same(told(choose(problem, {.backend = Backend::cuda})), "mlx: no kernel is chosen by itself on cuda yet");
+
+  DeviceTraits tf32 = kM5;
+  tf32.tf32 = true;
+  same(lowering_loses_precision(Dtype::float32, tf32), true);
+  same(lowering_loses_precision(Dtype::float16, tf32), false);
+  same(lowering_loses_precision(Dtype::float32, kM5), false);
+  same(lowering_loses_precision(Dtype::float16, kM5), false);
+}
+
+// ---- Launch records ----
+
+std::string text(const Extent3& extent) {
+  return std::to_string(extent.x) + " " + std::to_string(extent.y) + " " + std::to_string(extent.z);
+}
+
+std::string text(const BufferBinding& buffer) {
+  std::ostringstream text;
+  text << buffer.slot << " " << "abc"[int(buffer.operand)] << " +" << buffer.byte_offset << " " << buffer.byte_size
+       << (buffer.writable ? " writable" : "");
+  return text.str();
+}
+
+void check_launches() {
+  const Problem problem{.M = 33, .N = 65, .K = 20, .lda = 23, .ldb = 70};
+  const LaunchRecord record = plan_launch(kernel("tiled_32k16"), problem, {.a = 5, .b = 7, .c = 11});
+  same(record.kernel, &kernel("tiled_32k16"));
+  same(text(record.grid), "3 2 1");
+  same(text(record.threads), "32 32 1");
+  same(record.buffers.size(), 3);
+  same(text(record.buffers[0]), "0 a +20 3024");           // 4 (32 * 23 + 20)
+  same(text(record.buffers[1]), "1 b +28 5580");           // 4 (19 * 70 + 65)
+  same(text(record.buffers[2]), "2 c +44 8580 writable");  // 4 * 33 * 65
+  same(record.params_slot, 3);
+  GemmParams params;
+  same(record.params.size(), sizeof(params));
+  std::memcpy(&params, record.params.data(), sizeof(params));
+  same(params.M, 33);
+  same(params.N, 65);
+  same(params.K, 20);
+  same(params.lda, 23);
+  same(params.ldb, 70);
+  same(params.ldc, 65);
+  same(record.constants.size(), 0);
+  same(record.scratch_bytes, 0);
+
+  const auto launch = [](const char* name, int64_t M, int64_t N) {
+    const LaunchRecord record = plan_launch(kernel(name), product(M, N, 1024));
+    return text(record.grid) + ", " + text(record.threads);
+  };
+  same(launch("naive", 1, 1), "1 1 1, 32 32 1");
+  same(launch("tiled_16", 16, 17), "2 1 1, 16 16 1");
+  same(launch("coarse_1d", 65, 64), "1 2 1, 512 1 1");
+  same(launch("coarse_2d", 257, 128), "1 3 1, 256 1 1");
+  same(launch("simdgroup_8x8", 24, 16), "2 3 1, 32 1 1");
+  same(launch("tensorops_64x128", 64, 128), "1 1 1, 128 1 1");
+  same(launch("tensorops_64x128", 65, 129), "2 2 1, 128 1 1");
+  same(launch("tensorops_32x32_sg1", 128, 32), "1 4 1, 32 1 1");
+  same(launch("tensorops_64x64_morton", 65, 129), "6 1 1, 128 1 1");
+  same(launch("tensorops_sync_64x64_k256_morton", 128, 128), "4 1 1, 128 1 1");
+}
+
+// ---- Tile order ----
+
+template <TileOrder ORDER, int BM, int BN>
+uint2 tile(uint group, int M, int N) {
+  return tile_of<ORDER, BM, BN>(uint2(group, 0), M, N);
+}
+
+// A 1-D grid over M x N computes every tile once.
+template <int BM, int BN>
+void check_every_tile(int M, int N) {
+  const uint rows = uint(tiles(M, BM));
+  const uint columns = uint(tiles(N, BN));
+  std::set<std::pair<uint, uint>> seen;
+  for (uint group = 0; group < rows * columns; ++group) {
+    const uint2 at = tile<TileOrder::morton, BM, BN>(group, M, N);
+    same(at.x < columns && at.y < rows, true);
+    seen.insert({at.x, at.y});
+  }
+  same(seen.size(), size_t(rows) * columns);
+}
+
+void check_tile_order() {
+  const uint2 plain = tile_of<TileOrder::row_major, 64, 32>(uint2(5, 9), 1000, 1000);
+  same(plain.x, 5);
+  same(plain.y, 9);
+  // The curve: every other bit of the group is the column, the rest the row.
+  for (uint bit = 0; bit < 16; ++bit) {
+    same(even_bits(1u << (2 * bit)), 1u << bit);
+    same(even_bits(2u << (2 * bit)), 0u);
+  }
+  same(even_bits(0xffffffffu), 0xffffu);
+  const uint2 turned = tile<TileOrder::morton, 64, 64>(0b100110, 512, 512);
+  same(turned.x, 0b010);
+  same(turned.y, 0b101);
+  // Row by row where the tiles are no square power of two.
+  for (const auto& [M, N] : {std::pair(192, 192), std::pair(128, 256), std::pair(129, 100)}) {
+    const uint columns = uint(tiles(N, 64));
+    const uint2 next = tile<TileOrder::morton, 64, 64>(columns + 1, M, N);
+    same(next.x, 1);
+    same(next.y, 1);
+  }
+  for (const int length : {1, 63, 64, 65, 127, 128, 129, 192, 250, 256, 257, 512}) {
+    for (const int width : {1, 64, 65, 128, 129, 256, 320}) {
+      check_every_tile<64, 64>(length, width);
+      check_every_tile<64, 32>(length, width);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  check_shapes();
+  check_types_and_layouts();
+  check_devices();
+  check_sizes();
+  check_rows();
+  check_requested_bytes();
+  check_names();
+  check_problems();
+  check_routes();
+  check_launches();
+  check_tile_order();
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0 || passed == 0;
+}
