@@ -102,6 +102,6 @@ def assert_product(multiply: Multiply, M: int, N: int, K: int, seed: int, label:
 
 
 def repro() -> str:
-    """The command that repeats the current test; seeds follow from the test's name."""
-    test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" ", 1)[0]
-    return f"repeat: pytest '{test}'"
+    """The command that repeats the current test, if one runs; seeds follow from the test's name."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
+    return f"repeat: pytest '{test}'" if test else ""

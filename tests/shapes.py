@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mlx_gemm import kernels
 from mlx_gemm.kernels import KernelInfo
 
+# Threadgroup barriers per step along K: two where tiles are staged, one where SIMD groups are kept together.
+BARRIERS = {"tiled": 2, "coarse_1d": 2, "coarse_2d": 2, "simdgroup_32x32_shared": 2, "tensorops_sync": 1}
+
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel at one shape."""
+    """One kernel at one shape, and what it must do there."""
 
     kernel: KernelInfo
     M: int
@@ -20,6 +24,30 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.kernel.name}-{self.M}x{self.N}x{self.K}"
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles across and down."""
+        return math.ceil(self.N / self.kernel.bn), math.ceil(self.M / self.kernel.bm)
+
+    @property
+    def tiles(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.K / self.kernel.bk) if self.kernel.bk else 1
+
+    @property
+    def barriers(self) -> int:
+        return BARRIERS.get(self.kernel.body, 0) * self.steps * self.tiles
+
+    @property
+    def multiplies(self) -> int:
+        """8x8x8 products of SIMD groups, or one operation per tile and step of TensorOps."""
+        if self.kernel.family == "simdgroup":
+            return self.M * self.N * self.K // 8**3
+        return self.steps * self.tiles if self.kernel.family == "tensorops" else 0
 
 
 def lengths(step: int, multiple: int) -> list[int]:
@@ -37,6 +65,9 @@ def cases(kernel: KernelInfo) -> Iterator[Case]:
     shapes = {steps}
     for axis, values in enumerate(choices):
         shapes |= {(*steps[:axis], value, *steps[axis + 1 :]) for value in values}
+    if kernel.order == "morton":
+        # The shapes above have too few tiles for the curve to turn twice.
+        shapes.add((4 * steps[0], 4 * steps[1], steps[2]))
     longest = max(map(len, choices))
     shapes |= {tuple(values[min(i, len(values) - 1)] for values in choices) for i in range(longest)}
     return (Case(kernel, *shape) for shape in sorted(shapes))
