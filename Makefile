@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
 FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test lint format clean check check-builds replay sanitize address-spaces aarch64 macos-wheels
+.PHONY: build demo test mutants mutants-doc lint format clean check check-builds replay sanitize \
+  address-spaces aarch64 macos-wheels
 
 build: $(VENV)/built.stamp
 
@@ -20,6 +21,13 @@ demo: build
 
 test: build
 	$(BIN)/python -m pytest
+
+# Seeds bugs one at a time and requires that a check finds each (tools/mutants.py).
+mutants: build
+	PYTHONPATH=tests $(BIN)/python tools/mutants.py
+
+mutants-doc: build
+	PYTHONPATH=tests $(BIN)/python tools/mutants.py --write-doc
 
 lint: build
 	$(BIN)/ruff check .
@@ -32,8 +40,8 @@ format: build
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(FORMATTED)
 
-# Plain programs (tests/cpp): GPU launches replayed; the ladder under sanitizers, with address spaces as types, and on
-# another processor.
+# Plain programs (tests/cpp): GPU launches replayed; the ladder and the portable C++ under sanitizers, with address
+# spaces as types, and on another processor.
 check-builds: replay sanitize address-spaces aarch64
 
 KERNEL_CHECK = PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S tests/cpp -G Ninja -DCMAKE_BUILD_TYPE=Release
@@ -47,6 +55,7 @@ sanitize: build
 	$(KERNEL_CHECK) -B build/sanitize -DCMAKE_CXX_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all"
 	$(BIN)/cmake --build build/sanitize
 	build/sanitize/check_kernels
+	build/sanitize/check_select
 
 address-spaces: build
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
@@ -54,12 +63,14 @@ address-spaces: build
 	  -DCMAKE_CXX_COMPILER="$(CURDIR)/tests/cpp/zig-c++"
 	PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/cmake --build build/address-spaces
 	build/address-spaces/check_kernels
+	build/address-spaces/check_select
 
 # Needs qemu-user-static and g++-aarch64-linux-gnu (Debian's names).
 aarch64: build
 	$(KERNEL_CHECK) -B build/aarch64 -DCMAKE_TOOLCHAIN_FILE="$(CURDIR)/tests/cpp/aarch64-linux-gnu.cmake"
 	$(BIN)/cmake --build build/aarch64
 	qemu-aarch64-static build/aarch64/check_kernels
+	qemu-aarch64-static build/aarch64/check_select
 
 # Wheels for macOS on arm64, built and checked here (docs/apple.md), one for each of MACOS_PYTHONS; by default for the
 # Python in .venv. The package index is asked once for MLX's own macOS wheels.

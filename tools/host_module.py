@@ -193,7 +193,7 @@ def _headers() -> list[Path]:
     return sorted([*include, *RUNTIME.glob("*.h")])
 
 
-def _runtime_objects(build: Build, folder: Path) -> list[Path]:
+def runtime_objects(build: Build, folder: Path) -> list[Path]:
     """The runtime compiled with the build's flags; the same flags compile it once."""
     entry = "hooks" if build.checked else "module"
     sources = [p for p in sorted(RUNTIME.glob("*.cpp")) if p.stem not in {"hooks", "module"} - {entry}]
@@ -207,23 +207,26 @@ def _runtime_objects(build: Build, folder: Path) -> list[Path]:
     return objects
 
 
-def translate(source: Path, target: Path, build: Build) -> None:
+def translate(source: Path, target: Path, build: Build, root: Path) -> None:
     command = [sys.executable, str(ROOT / "tools" / "metal_to_host.py"), str(source), str(target)]
-    command += ["--root", str(ROOT), "--compiler", build.compiler, *[f"-D{d}" for d in build.defines]]
+    command += ["--root", str(root), "--compiler", build.compiler, *[f"-D{d}" for d in build.defines]]
     command += [f"-I{folder}" for folder in build.includes]
     _run(command)
 
 
-def build(sources: Sequence[Path], folder: Path, how: Build = Build()) -> HostModule:
-    """Compiles `sources` for both lane modes and links them with the runtime. Raises CompileError."""
+def build(sources: Sequence[Path], folder: Path, how: Build = Build(), root: Path = ROOT) -> HostModule:
+    """Compiles `sources` for both lane modes and links them with the runtime. Raises CompileError.
+
+    Their own includes are relative to `root`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
-    objects = _runtime_objects(how, folder)
+    objects = runtime_objects(how, folder)
     commands = []
     for source in sources:
-        key = _fingerprint(how, source.resolve(), *_headers())
+        key = _fingerprint(how, source.resolve(), str(root), *_headers())
         translated = folder / f"{source.stem}-{key}.cpp"
-        translate(source, translated, how)
+        translate(source, translated, how, root)
         for lanes in (32, 1):
             target = folder / f"{source.stem}-{key}-{lanes}.o"
             flags = [f"-DMETAL_HOST_LANES={lanes}", "-Wno-unknown-pragmas", *instrument, *how.kernel_flags]

@@ -1,0 +1,367 @@
+"""Mutation testing: seeds the bugs of tests/mutations.py, one at a time, and requires that a check finds each of them.
+
+    make mutants                                        # all; fails when one survives that is not listed as equivalent
+    PYTHONPATH=tests python tools/mutants.py NAME ...   # these only
+
+A mutated kernel is compiled for both lane modes with every access checked, and must compute, count and synchronise on
+the shapes of the test suite what the registry says. Mutated portable C++ must pass tests/cpp/check_select.cpp. The
+sources as they are pass the same checks first, or nothing that follows means anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from host_module import Build, CompileError, Constant, Counters, HostFault, HostModule, Writable, build, runtime_objects
+from mutations import MUTATIONS, Mutation
+from reference import assert_product, normal
+from shapes import ALL_CASES, Case
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "mutants"
+HOST = WORK / "host"
+DOC = ROOT / "docs" / "mutations.md"
+CHECKED = Build(checked=True)
+COMPILER = CHECKED.compiler
+
+# The portable C++ with its check program; -O0, because compiling takes longer than running.
+CORE = (
+    "csrc/problem.cpp",
+    "csrc/registry.cpp",
+    "csrc/select.cpp",
+    "csrc/backends/launch_record.cpp",
+    "tests/cpp/check_select.cpp",
+)
+COMPILE = (COMPILER, "-std=c++20", "-O0", "-MMD")
+
+SEED = 1
+MEMORY_KIB = 1 << 21
+TIMEOUT = 240  # seconds; the slowest kernels need a tenth of it
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What killed a mutant, and what the check said; or that nothing did."""
+
+    by: str = ""
+    detail: str = ""
+
+    @property
+    def killed(self) -> bool:
+        return bool(self.by)
+
+
+SURVIVED = Verdict()
+NEVER_ENDS = Verdict("timeout", f"no end after {TIMEOUT} s")
+
+
+class VoidRun(Exception):
+    """The list of mutations does not fit the sources, or the sources fail without one."""
+
+
+def rejected(error: CompileError) -> Verdict:
+    messages = re.findall(r"error: (.*)", str(error))
+    return Verdict("compile error", messages[0] if messages else str(error))
+
+
+# ---- Kernels ----
+
+
+class Examination:
+    """Runs of the kernels of one module."""
+
+    def __init__(self, module: HostModule) -> None:
+        self.module = module
+        # Looked at last: that a wrong kernel also reads too much says less than that its result is wrong.
+        self.miscounted: list[Verdict] = []
+
+    def check(self, case: Case) -> None:
+        """Results and independence of the order of threads, in each mode. Raises on the first difference."""
+        name, (M, N, K) = str(case), (case.M, case.N, case.K)
+        for mode in ("lanes", "uniform") if self.module.allows_uniform(case.kernel.name) else ("lanes",):
+            assert_product(lambda a, b, m=mode: self.multiply(case, np.array(a), np.array(b), m), M, N, K, SEED, name)
+        a, b = normal((M, K), SEED), normal((K, N), SEED + 1)
+        ordered, shuffled = (self.multiply(case, a, b, "lanes", seed) for seed in (None, SEED))
+        assert ordered.tobytes() == shuffled.tobytes(), f"{name} depends on the order of threads"
+
+    def multiply(self, case: Case, a: np.ndarray, b: np.ndarray, mode: str, seed: int | None = None) -> np.ndarray:
+        """The product of matrices with gaps between their rows, which the kernel must not touch."""
+        kernel, (M, N, K) = case.kernel, (case.M, case.N, case.K)
+        lda, ldb, ldc = K + 3, N + 5, N + 7
+        c = rows_apart(np.full((M, N), np.nan), ldc)
+        params = np.array([M, N, K, lda, ldb, ldc], np.int32)
+        buffers = {0: rows_apart(a, lda), 1: rows_apart(b, ldb), 2: Writable(c), 3: Constant(params)}
+        grid = (*case.grid, 1) if kernel.order == "row_major" else (case.tiles, 1, 1)
+        counted = self.module.run(kernel.name, grid, (*kernel.threads, 1), buffers, mode=mode, seed=seed, workers=1)
+        self.compare(case, counted)
+        rows = np.append(c, np.full(ldc - N, np.nan, np.float32)).reshape(M, ldc)
+        assert np.isnan(rows[:, N:]).all(), f"{case} writes between the rows of C"
+        return rows[:, :N]
+
+    def compare(self, case: Case, counted: Counters) -> None:
+        """Notes where the kernel did not do what the registry says."""
+        expected = {
+            "device_read_bytes": case.kernel.requested_read_bytes(case.M, case.N, case.K),
+            "device_write_bytes": 4 * case.M * case.N,
+            "threadgroup_bytes": case.kernel.threadgroup_bytes,
+            "threadgroups": case.tiles,
+            "barriers": case.barriers,
+            "multiplies": case.multiplies,
+        }
+        for what, value in expected.items():
+            if getattr(counted, what) != value:
+                text = f"{case}: {getattr(counted, what)} {what.replace('_', ' ')}, not {value}"
+                self.miscounted.append(Verdict("wrong count", text))
+        self.miscounted += [Verdict("warning", warning) for warning in counted.warnings]
+
+
+def rows_apart(matrix: np.ndarray, ld: int) -> np.ndarray:
+    """The rows of `matrix` at a distance of `ld`, NaN between them and nothing after the last."""
+    rows, columns = matrix.shape
+    memory = np.full((rows, ld), np.nan, np.float32)
+    memory[:, :columns] = matrix
+    return memory.ravel()[: (rows - 1) * ld + columns].copy()
+
+
+def kernel_sources(file: str) -> list[str]:
+    """The kernels that a mutation of `file` changes."""
+    if not file.endswith(".metal") and not file.startswith("metal/common/"):
+        return []
+    ladder = sorted(path.relative_to(ROOT) for path in ROOT.glob("metal/ladder/*.metal"))
+    return [str(p) for p in ladder if file == str(p) or f'#include "{file}"' in (ROOT / p).read_text()]
+
+
+def check_kernels(file: str, tree: Path) -> Verdict:
+    """Compiles and checks what a mutation of `file` changes, in this process."""
+    sources = kernel_sources(file)
+    bodies = {Path(source).stem for source in sources}
+    try:
+        examination = Examination(build([tree / source for source in sources], HOST, CHECKED, root=tree))
+        for case in sorted((c for c in ALL_CASES if c.kernel.body in bodies), key=lambda c: c.M * c.N * c.K):
+            examination.check(case)
+    except CompileError as error:
+        return rejected(error)
+    except HostFault as fault:
+        return Verdict("fault", re.sub(r"^\S+:\d+: ", "", str(fault)).partition(" [kernel")[0])
+    except AssertionError as error:
+        return Verdict("wrong result", str(error).partition("\n")[0])
+    return examination.miscounted[0] if examination.miscounted else SURVIVED
+
+
+def check_kernels_apart(file: str, tree: Path) -> Verdict:
+    """`check_kernels` in a process of its own: a mutant may crash or never end."""
+    command = [sys.executable, __file__, "--check-kernels", file, str(tree)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return NEVER_ENDS
+    if done.returncode < 0:
+        return Verdict("crash", f"signal {-done.returncode}")
+    if done.returncode > 0:
+        raise VoidRun(f"{tree.name}: {done.stderr}")
+    return Verdict(**json.loads(done.stdout))
+
+
+# ---- The portable C++ ----
+
+
+def core_object(source: str) -> Path:
+    return WORK / "core" / f"{Path(source).stem}.o"
+
+
+def compile_core(source: Path, target: Path, *include: Path) -> None:
+    command = [*COMPILE, *[f"-I{folder}" for folder in (*include, ROOT)], "-c", source, "-o", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise CompileError(done.stderr)
+
+
+def core_sources(file: str) -> list[str]:
+    """The sources that a mutation of `file` changes: itself or whatever includes it."""
+    dependencies = {source: core_object(source).with_suffix(".d").read_text().split() for source in CORE}
+    return [source for source in CORE if str(ROOT / file) in dependencies[source]]
+
+
+def check_core(file: str, tree: Path) -> Verdict:
+    changed = core_sources(file)
+    objects = {source: core_object(source) for source in CORE}
+    try:
+        for source in changed:
+            objects[source] = tree / f"{Path(source).stem}.o"
+            compile_core(tree / source if source == file else ROOT / source, objects[source], tree)
+    except CompileError as error:
+        return rejected(error)
+    program = tree / "check_select"
+    subprocess.run([COMPILER, *objects.values(), "-o", program], check=True)
+    try:
+        # A loop that never ends may also eat memory.
+        command = ["sh", "-c", f"ulimit -v {MEMORY_KIB}; exec {shlex.quote(str(program))}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return NEVER_ENDS
+    if done.returncode < 0:
+        return Verdict("crash", f"signal {-done.returncode}")
+    return Verdict("failing check", done.stdout.partition("\n")[0]) if done.returncode else SURVIVED
+
+
+# ---- One mutation ----
+
+
+def patched(mutation: Mutation) -> str:
+    text = (ROOT / mutation.file).read_text()
+    found = text.count(mutation.old)
+    if found != 1:
+        raise VoidRun(f"{mutation.name}: {mutation.file} holds the text to replace {found} times, not once")
+    return text.replace(mutation.old, mutation.new)
+
+
+def run(mutation: Mutation) -> Verdict:
+    """Seeds the mutation in a copy of the sources and runs the checks of what it changes."""
+    tree = WORK / re.sub(r"\W+", "-", mutation.name)
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(ROOT / "metal", tree / "metal")
+    file = tree / mutation.file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(patched(mutation))
+    verdict = check_kernels_apart(mutation.file, tree) if kernel_sources(mutation.file) else SURVIVED
+    if not verdict.killed and core_sources(mutation.file):
+        return check_core(mutation.file, tree)
+    return verdict
+
+
+# ---- All of them ----
+
+
+def original(file: str) -> Mutation:
+    """Changes nothing: the sources as they are."""
+    return Mutation(f"original {Path(file).name}", file, (ROOT / file).read_text(), (ROOT / file).read_text())
+
+
+def prepare() -> None:
+    """Compiles what mutants share."""
+    HOST.mkdir(parents=True, exist_ok=True)
+    runtime_objects(CHECKED, HOST)
+    core_object("").parent.mkdir(exist_ok=True)
+    for source in CORE:
+        compile_core(ROOT / source, core_object(source))
+
+
+def run_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
+    """The verdict on each mutation, after the sources that they change have passed without one. Raises VoidRun."""
+    for mutation in mutations:
+        patched(mutation)
+    prepare()
+    kernels = sorted({source for mutation in mutations for source in kernel_sources(mutation.file)}, reverse=True)
+    originals = [original(file) for file in (*kernels, "csrc/select.cpp")]
+    progress = tqdm(total=len(originals) + len(mutations), unit="mutant", disable=None)
+
+    def noted(mutation: Mutation) -> Verdict:
+        verdict = run(mutation)
+        progress.set_postfix_str(mutation.name)
+        progress.update()
+        return verdict
+
+    with progress, ThreadPoolExecutor(jobs) as pool:
+        for mutation, verdict in zip(originals, pool.map(noted, originals), strict=True):
+            if verdict.killed:
+                raise VoidRun(f"{mutation.name}: {verdict.by}: {verdict.detail}")
+        return list(pool.map(noted, mutations))
+
+
+# ---- The report ----
+
+HEAD = """\
+# Mutations
+
+Written by `make mutants-doc` from tests/mutations.py; do not edit.
+
+Each row is a bug that is seeded on purpose, alone, and what the checks say to it (tools/mutants.py): kernels run on the
+host runtime with every access checked, the portable C++ runs tests/cpp/check_select.cpp.
+"""
+
+
+def code(text: str) -> str:
+    shown = " ".join(text.split()).replace("|", "\\|")
+    return f"`{shown}`" if shown else "nothing"
+
+
+def summary(mutations: Sequence[Mutation], verdicts: Sequence[Verdict]) -> str:
+    killed = sum(verdict.killed for verdict in verdicts)
+    equivalent = sum(bool(mutation.equivalent) for mutation in mutations)
+    real = len(mutations) - equivalent
+    return f"{killed} of {real} mutants killed ({100 * killed / max(1, real):.0f} %), {equivalent} equivalent"
+
+
+def outcome(mutation: Mutation, verdict: Verdict) -> str:
+    if verdict.killed:
+        return verdict.by
+    return f"equivalent: {mutation.equivalent}" if mutation.equivalent else "survived"
+
+
+def render(mutations: Sequence[Mutation], verdicts: Sequence[Verdict]) -> str:
+    parts = [HEAD, f"\n**{summary(mutations, verdicts)}.**\n"]
+    for file, group in groupby(zip(mutations, verdicts, strict=True), key=lambda pair: pair[0].file):
+        parts.append(f"\n## {file}\n\n| mutant | was | becomes | killed by |\n|---|---|---|---|\n")
+        parts += [f"| {m.name} | {code(m.old)} | {code(m.new)} | {outcome(m, v)} |\n" for m, v in group]
+    return "".join(parts)
+
+
+def names_in(document: str) -> list[str]:
+    """The mutants that a rendered document lists."""
+    return re.findall(r"^\| ([^|]+: [^|]+) \| ", document, re.MULTILINE)
+
+
+def unexpected(mutations: Iterable[Mutation], verdicts: Iterable[Verdict]) -> list[str]:
+    """Survivors that nobody explained, and explained ones that did not survive."""
+    return [
+        f"{m.name}: " + ("is listed as equivalent, but was killed" if v.killed else "survived")
+        for m, v in zip(mutations, verdicts, strict=True)
+        if v.killed == bool(m.equivalent)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mutants to run; all when none is named")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--write-doc", action="store_true", help="write docs/mutations.md after a run of all")
+    parser.add_argument("--check-kernels", nargs=2, metavar=("FILE", "TREE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.check_kernels:
+        file, tree = options.check_kernels
+        print(json.dumps(asdict(check_kernels(file, Path(tree)))))
+        return 0
+    mutations = [m for m in MUTATIONS if not options.names or m.name in options.names]
+    try:
+        verdicts = run_all(mutations, options.jobs)
+    except VoidRun as error:
+        print(f"void: {error}", file=sys.stderr)
+        return 1
+    width = max(len(m.name) for m in mutations)
+    for mutation, verdict in zip(mutations, verdicts, strict=True):
+        print(f"{mutation.name:{width}}  {outcome(mutation, verdict)}  {verdict.detail}".rstrip())
+    print(summary(mutations, verdicts))
+    if options.write_doc and not options.names:
+        DOC.write_text(render(mutations, verdicts))
+    problems = unexpected(mutations, verdicts)
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
