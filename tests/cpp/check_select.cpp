@@ -288,7 +288,7 @@ void check_routes() {
   same(rejections(problem, kM5, forced).size(), 0);
 
   const Plan blas = choose(problem, kCpu);
-  same(told(blas), "blas: float32 on a CPU stream: OpenBLAS addresses every layout without copies");
+  same(told(blas), "blas: float32 on a CPU stream: OpenBLAS");
   same(blas.kernel == nullptr, true);
   same(blas.copies, 0);
   const std::vector<Rejection> passed_over = rejections(problem, kCpu, blas);
@@ -309,7 +309,14 @@ void check_routes() {
   same(told(choose(other, kCpu)), "mlx: the CPU path takes one matrix B, this is a batch");
   same(told(choose(problem, {.backend = Backend::cpu})), "mlx: no BLAS is loaded");
   const Plan gpu = choose(problem, kM5);
-  same(told(gpu), "mlx: no kernel is chosen by itself on metal yet");
+  same(told(gpu), "mlx: no kernel is known to be faster here");
+  Problem aligned{.M = 64, .N = 128, .K = 512, .lda = 512, .ldb = 128};
+  same(choose(aligned, kM5).kernel == find_kernel("tensorops_sync_64x64_k256"), true);
+  aligned.K = aligned.lda = 384;
+  same(choose(aligned, kM5).kernel == find_kernel("tensorops_sync_64x64_k128"), true);
+  DeviceTraits older = kM5;
+  older.generation = 16;
+  same(told(choose(aligned, older)), "mlx: no kernel is known to be faster here");
   same(rejections(problem, kM5, gpu).size(), kernels().size());
   same(told(choose(problem, {.backend = Backend::cuda})), "mlx: no kernel is chosen by itself on cuda yet");
 
