@@ -10,6 +10,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/cpu/isa.h"
+#include "csrc/backends/cpu/pending_products.h"
 #include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
@@ -18,6 +20,7 @@
 #include "csrc/host_run.h"
 #include "csrc/metal_host/multiply_tile.h"
 #include "csrc/ops.h"
+#include "csrc/thread_pool.h"
 #include "mlx/version.h"
 
 namespace nb = nanobind;
@@ -286,6 +289,8 @@ nb::dict environment() {
   result["mlx_loaded"] = mx::version();
   result["blas"] = blas_loaded() ? nb::object(nb::str(blas_config().c_str())) : nb::none();
   result["isa"] = metal_host::micro_kernel_isa();
+  result["cpu_isa"] = to_string(cpu_isa());
+  result["threads"] = thread_count();
   return result;
 }
 

@@ -158,4 +158,12 @@ int64_t step_offset(int64_t index, const mx::Shape& loop, const mx::Strides& ste
   return offset;
 }
 
+OperandOffsets offsets_of(const GemmView& view, int64_t index) {
+  return {
+      .a = step_offset(index, view.loop, view.a_steps),
+      .b = step_offset(index, view.loop, view.b_steps),
+      .c = index * view.problem.M * view.problem.N,
+  };
+}
+
 }  // namespace mlx_gemm

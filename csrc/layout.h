@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "csrc/backends/launch_record.h"
 #include "csrc/problem.h"
 #include "csrc/registry.h"
 #include "mlx/array.h"
@@ -45,5 +46,8 @@ GemmView view_gemm(const Strided& a, const Strided& b, const Addressing& address
 
 // Elements from an operand's first matrix to that of loop index `index`, counted in row-major order.
 int64_t step_offset(int64_t index, const mx::Shape& loop, const mx::Strides& steps);
+
+// Where the operands of product `index` of the batch start.
+OperandOffsets offsets_of(const GemmView& view, int64_t index);
 
 }  // namespace mlx_gemm

@@ -86,14 +86,18 @@ std::optional<std::string> broken_by_size(const KernelInfo& kernel, const Proble
 constexpr const char* kOnlyByName = "runs only when it is named";
 
 Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
-  if (problem.dtype != Dtype::float32) {
-    return {.route = Route::mlx,
-            .reason = sentence("the CPU path multiplies float32, this is ", to_string(problem.dtype))};
-  }
   if (!device.blas) {
     return {.route = Route::mlx, .reason = "no BLAS is loaded"};
   }
-  return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS"};
+  switch (problem.dtype) {
+    case Dtype::float16:
+      return {.route = Route::blas, .reason = "float16 on a CPU stream: OpenBLAS on parts widened to float32"};
+    case Dtype::bfloat16:
+      return {.route = Route::blas,
+              .reason = "bfloat16 on a CPU stream: the CPU's own products, or OpenBLAS in float32"};
+    default:
+      return {.route = Route::blas, .reason = sentence(to_string(problem.dtype), " on a CPU stream: OpenBLAS")};
+  }
 }
 
 // Kernels for an Apple GPU in the order of preference; the first that supports the problem runs. No number here is
