@@ -49,7 +49,7 @@ struct BlockGrid {
 
 BlockGrid grid_for(const Problem& problem, int threads) {
   BlockGrid grid{problem, problem.M, problem.N};
-  const auto few = [](int64_t lines) { return lines <= kFewLines; };
+  const auto few = [](int64_t lines) { return lines > 1 && lines <= kFewLines; };
   if (few(problem.M) || few(problem.N)) {
     const int64_t lines = std::max<int64_t>(kCachedElements / problem.K, kLineMultiple);
     (problem.M < problem.N ? grid.columns : grid.rows) = lines;

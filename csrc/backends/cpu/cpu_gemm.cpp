@@ -7,6 +7,7 @@
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/cpu/block_gemm.h"
 #include "csrc/backends/cpu/host_play.h"
+#include "csrc/backends/cpu/line_gemm.h"
 #include "csrc/backends/cpu/panel_gemm.h"
 #include "csrc/backends/cpu/strided_copy.h"
 #include "csrc/backends/cpu/workspace.h"
@@ -77,6 +78,8 @@ void CpuGemm::run() const {
   const void* b_data = b.addressable(problem.dtype);
   if (kernel != nullptr) {
     run_kernel(*this, a_data, b_data);
+  } else if (suits_lines(problem)) {
+    multiply_lines({view, a_data, b_data, epilogue});
   } else if (suits_panels(problem)) {
     multiply_panels({view, a_data, b_data, epilogue});
   } else {

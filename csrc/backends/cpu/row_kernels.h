@@ -25,6 +25,22 @@ struct AddendRows {
   float factor;
 };
 
+// sums[j * x_step + i * line_step] (+)= line i . x[j]: lines of any type, read once for up to 8 vectors x.
+struct LineProducts {
+  const void* lines;
+  int64_t ld;
+  int64_t count;
+  const float* x;
+  int64_t ldx;
+  int64_t vectors;  // at most kMostVectors
+  int64_t k;
+  float* sums;
+  int64_t line_step;
+  int64_t x_step;
+  bool accumulate;
+};
+constexpr int64_t kMostVectors = 8;
+
 struct RowKernels {
   // Exact, denormals too.
   void (*widen_half)(const uint16_t* from, int64_t count, float* to);
@@ -32,6 +48,10 @@ struct RowKernels {
   // Round to nearest, ties to even; a NaN stays one.
   void (*store_half)(const FloatRows& from, uint16_t* to, int64_t ld);
   void (*store_bfloat)(const FloatRows& from, uint16_t* to, int64_t ld);
+
+  void (*multiply_floats)(const LineProducts& products);
+  void (*multiply_halves)(const LineProducts& products);
+  void (*multiply_bfloats)(const LineProducts& products);
 
   void (*scale)(const FloatRows& x, float factor);
   void (*add)(const FloatRows& x, const AddendRows& addend);

@@ -7,6 +7,7 @@ namespace {
 
 struct Avx2 {
   static constexpr int kWidth = 8;
+  static constexpr int kSums = 10;
 
   template <class BITS, class HALVES>
   static BITS widen(const HALVES& x) {

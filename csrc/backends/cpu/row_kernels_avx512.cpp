@@ -7,6 +7,7 @@ namespace {
 
 struct Avx512 {
   static constexpr int kWidth = 16;
+  static constexpr int kSums = 24;
 
   template <class BITS, class HALVES>
   static BITS widen(const HALVES& x) {

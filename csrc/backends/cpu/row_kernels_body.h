@@ -12,8 +12,8 @@
 namespace mlx_gemm {
 namespace {
 
-// ARCH has kWidth and the architecture's own conversions: widen and narrow of integers, which fit 16 bits, and
-// widen_half and narrow_half.
+// ARCH has kWidth, kSums (vectors of sums that fit the registers, at least 8) and the architecture's own conversions:
+// widen and narrow of integers, which fit 16 bits, and widen_half and narrow_half.
 template <class ARCH>
 struct RowKernelsOf {
   static constexpr int kWidth = ARCH::kWidth;
@@ -126,19 +126,88 @@ struct RowKernelsOf {
     return x / (1.0f + exp(-kTwiceScale * (x + 0.044715f * x * x * x)));
   }
 
+  // ---- Numbers in memory, by their type ----
+
+  struct Float {
+    using Stored = float;
+    static Floats read(const float* from, int64_t lanes) { return load<Floats>(from, lanes); }
+  };
+  struct Half {
+    using Stored = uint16_t;
+    static Floats read(const uint16_t* from, int64_t lanes) {
+      return ARCH::template widen_half<Floats>(load<Halves>(from, lanes));
+    }
+  };
+  struct Bfloat {
+    using Stored = uint16_t;
+    static Floats read(const uint16_t* from, int64_t lanes) {
+      return (Floats)(ARCH::template widen<Bits>(load<Halves>(from, lanes)) << 16);
+    }
+  };
+
+  template <class NUMBER>
+  static void widen(const uint16_t* from, int64_t count, float* to) {
+    for_vectors(count, [&](int64_t i, int64_t lanes) { store(NUMBER::read(from + i, lanes), to + i, lanes); });
+  }
+
+  // ---- Products of lines ----
+
+  // VECTORS x LINES sums stay in registers while k advances.
+  template <class NUMBER, int VECTORS, int LINES>
+  static void multiply_block(const LineProducts& p, int64_t first) {
+    const auto* lines = static_cast<const typename NUMBER::Stored*>(p.lines) + first * p.ld;
+    Floats acc[VECTORS][LINES] = {};
+    for_vectors(p.k, [&](int64_t k, int64_t lanes) {
+      Floats line[LINES];
+      for (int i = 0; i < LINES; ++i) {
+        line[i] = NUMBER::read(lines + i * p.ld + k, lanes);
+      }
+      for (int j = 0; j < VECTORS; ++j) {
+        const Floats x = load<Floats>(p.x + j * p.ldx + k, lanes);
+        for (int i = 0; i < LINES; ++i) {
+          acc[j][i] += x * line[i];
+        }
+      }
+    });
+    for (int j = 0; j < VECTORS; ++j) {
+      for (int i = 0; i < LINES; ++i) {
+        float& sum = p.sums[j * p.x_step + (first + i) * p.line_step];
+        sum = (p.accumulate ? sum : 0.0f) + sum_of(acc[j][i]);
+      }
+    }
+  }
+
+  static float sum_of(Floats x) {
+    float lanes[kWidth];
+    store(x, lanes);
+    for (int width = kWidth / 2; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i) {
+        lanes[i] += lanes[i + width];
+      }
+    }
+    return lanes[0];
+  }
+
+  template <class NUMBER, int VECTORS>
+  static void multiply_lines(const LineProducts& p) {
+    if (p.vectors < VECTORS) {
+      if constexpr (VECTORS > 1) {
+        multiply_lines<NUMBER, VECTORS - 1>(p);
+      }
+      return;
+    }
+    constexpr int kFit = ARCH::kSums / VECTORS;
+    constexpr int kLines = kFit > 6 ? 6 : kFit;
+    int64_t line = 0;
+    for (; line + kLines <= p.count; line += kLines) {
+      multiply_block<NUMBER, VECTORS, kLines>(p, line);
+    }
+    for (; line < p.count; ++line) {
+      multiply_block<NUMBER, VECTORS, 1>(p, line);
+    }
+  }
+
   // ---- The table's functions ----
-
-  static void widen_half(const uint16_t* from, int64_t count, float* to) {
-    for_vectors(count, [&](int64_t i, int64_t lanes) {
-      store(ARCH::template widen_half<Floats>(load<Halves>(from + i, lanes)), to + i, lanes);
-    });
-  }
-
-  static void widen_bfloat(const uint16_t* from, int64_t count, float* to) {
-    for_vectors(count, [&](int64_t i, int64_t lanes) {
-      store((Floats)(ARCH::template widen<Bits>(load<Halves>(from + i, lanes)) << 16), to + i, lanes);
-    });
-  }
 
   static Halves narrow_bfloat(Floats x) {
     const Bits bits = (Bits)x;
@@ -206,7 +275,16 @@ struct RowKernelsOf {
   }
 
   static constexpr RowKernels table() {
-    return {widen_half, widen_bfloat, store_half, store_bfloat, scale, add, activate};
+    return {widen<Half>,
+            widen<Bfloat>,
+            store_half,
+            store_bfloat,
+            multiply_lines<Float, kMostVectors>,
+            multiply_lines<Half, kMostVectors>,
+            multiply_lines<Bfloat, kMostVectors>,
+            scale,
+            add,
+            activate};
   }
 };
 

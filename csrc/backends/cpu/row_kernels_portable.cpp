@@ -6,6 +6,7 @@ namespace {
 
 struct Portable {
   static constexpr int kWidth = 4;
+  static constexpr int kSums = 16;
 
   template <class TO, class FROM>
   static TO convert(const FROM& x) {
