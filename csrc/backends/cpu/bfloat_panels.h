@@ -21,16 +21,17 @@ struct PanelSource {
   int64_t k;
 };
 
-// sums[tiles * 32][32] (+)= `steps` of A panels times as many of one B panel.
+// sums[tiles * 32][32] = A panels, one after the other, times one B panel.
 struct PanelProduct {
   const uint16_t* a;
-  int64_t a_stride;  // elements from one panel to the next
   int64_t tiles;
   const uint16_t* b;
-  int64_t steps;
+  int64_t steps;  // of each panel
   float* sums;
-  bool accumulate;
 };
+
+// Steps at a time: those of B stay in the first-level cache for all tiles.
+constexpr int64_t kCachedSteps = 8;
 
 struct PanelKernels {
   // Return the least magnitude that is not zero, as bits; 0xffff where there is none. A source is K-contiguous (each

@@ -14,24 +14,28 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-}  // namespace
+// Part of a product: `steps` from `first` on.
+struct Part {
+  int64_t first;
+  int64_t steps;
+};
+
+constexpr int kLineBytes = 64;
+constexpr int kRowBytesA = 64;
+constexpr int kRowBytesB = 128;
+constexpr int kRowBytesSums = 128;
 
 // Four accumulators of 16 x 16: each tile of A and of B is loaded once and used twice.
-void multiply_panels_amx(const PanelProduct& product) {
-  constexpr int kLineBytes = 64;
-  constexpr int kRowBytesA = 64;
-  constexpr int kRowBytesB = 128;
-  constexpr int kRowBytesSums = 128;
-  const TileConfiguration configuration;
-  _tile_loadconfig(&configuration);
+void multiply_part(const PanelProduct& product, const Part& part) {
+  const uint16_t* const first_b = product.b + part.first * kPanelStepElements;
   // What follows of B comes from the third-level cache: each tile asks for its share, while B itself is in the first.
-  const int64_t lines_ahead = kPanelStepElements * 2 / kLineBytes / product.tiles;
-  const auto* ahead = reinterpret_cast<const char*>(product.b + product.steps * kPanelStepElements);
+  const int lines_ahead = static_cast<int>(kPanelStepElements) * 2 / kLineBytes / static_cast<int>(product.tiles);
+  const auto* ahead = reinterpret_cast<const char*>(first_b + part.steps * kPanelStepElements);
   for (int64_t tile = 0; tile < product.tiles; ++tile) {
-    const uint16_t* a = product.a + tile * product.a_stride;
-    const uint16_t* b = product.b;
+    const uint16_t* a = product.a + (tile * product.steps + part.first) * kPanelStepElements;
+    const uint16_t* b = first_b;
     float* sums = product.sums + tile * kPanelLines * kPanelLines;
-    if (product.accumulate) {
+    if (part.first > 0) {
       _tile_loadd(0, sums, kRowBytesSums);
       _tile_loadd(1, sums + 16, kRowBytesSums);
       _tile_loadd(2, sums + 16 * kPanelLines, kRowBytesSums);
@@ -42,8 +46,8 @@ void multiply_panels_amx(const PanelProduct& product) {
       _tile_zero(2);
       _tile_zero(3);
     }
-    for (int64_t step = 0; step < product.steps; ++step) {
-      for (int64_t line = 0; line < lines_ahead; ++line, ahead += kLineBytes) {
+    for (int64_t step = 0; step < part.steps; ++step) {
+      for (int line = 0; line < lines_ahead; ++line, ahead += kLineBytes) {
         _mm_prefetch(ahead, _MM_HINT_T1);
       }
       _tile_loadd(4, a, kRowBytesA);
@@ -61,6 +65,17 @@ void multiply_panels_amx(const PanelProduct& product) {
     _tile_stored(1, sums + 16, kRowBytesSums);
     _tile_stored(2, sums + 16 * kPanelLines, kRowBytesSums);
     _tile_stored(3, sums + 16 * kPanelLines + 16, kRowBytesSums);
+  }
+}
+
+}  // namespace
+
+void multiply_panels_amx(const PanelProduct& product) {
+  const TileConfiguration configuration;
+  _tile_loadconfig(&configuration);
+  for (int64_t first = 0; first < product.steps; first += kCachedSteps) {
+    const int64_t left = product.steps - first;
+    multiply_part(product, {first, left < kCachedSteps ? left : kCachedSteps});
   }
   _tile_release();
 }

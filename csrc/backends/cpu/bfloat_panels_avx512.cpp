@@ -164,16 +164,15 @@ uint16_t pack_a_of_lines(const PanelSource& source, uint16_t* panel) {
 
 // ROWS x 32 sums stay in registers while k advances.
 template <int ROWS>
-void multiply_rows(const PanelProduct& product, const uint16_t* a, float* sums) {
+void multiply_rows(const uint16_t* a, const uint16_t* b, int64_t steps, bool accumulate, float* sums) {
   __m512 acc[ROWS][2];
   for (int row = 0; row < ROWS; ++row) {
     for (int half = 0; half < 2; ++half) {
       const float* from = sums + row * kPanelLines + half * 16;
-      acc[row][half] = product.accumulate ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
+      acc[row][half] = accumulate ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
     }
   }
-  const uint16_t* b = product.b;
-  for (int64_t step = 0; step < product.steps; ++step) {
+  for (int64_t step = 0; step < steps; ++step) {
     for (int pair = 0; pair < kVectors; ++pair) {
       const __m512bh left = (__m512bh)_mm512_loadu_si512(b + pair * kPanelLines * 2);
       const __m512bh right = (__m512bh)_mm512_loadu_si512(b + pair * kPanelLines * 2 + 32);
@@ -196,11 +195,16 @@ void multiply_rows(const PanelProduct& product, const uint16_t* a, float* sums) 
 
 void multiply(const PanelProduct& product) {
   constexpr int kRows = 8;
-  for (int64_t tile = 0; tile < product.tiles; ++tile) {
-    const uint16_t* a = product.a + tile * product.a_stride;
-    float* sums = product.sums + tile * kPanelLines * kPanelLines;
-    for (int64_t row = 0; row < kPanelLines; row += kRows) {
-      multiply_rows<kRows>(product, a + row * kPanelStep, sums + row * kPanelLines);
+  for (int64_t first = 0; first < product.steps; first += kCachedSteps) {
+    const int64_t left = product.steps - first;
+    const int64_t steps = left < kCachedSteps ? left : kCachedSteps;
+    const uint16_t* b = product.b + first * kPanelStepElements;
+    for (int64_t tile = 0; tile < product.tiles; ++tile) {
+      const uint16_t* a = product.a + (tile * product.steps + first) * kPanelStepElements;
+      float* sums = product.sums + tile * kPanelLines * kPanelLines;
+      for (int64_t row = 0; row < kPanelLines; row += kRows) {
+        multiply_rows<kRows>(a + row * kPanelStep, b, steps, first > 0, sums + row * kPanelLines);
+      }
     }
   }
 }

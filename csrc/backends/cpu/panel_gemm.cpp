@@ -20,9 +20,6 @@ constexpr int64_t kSharedElements = 4 << 20;
 constexpr int64_t kStripElements = 1 << 18;
 constexpr int64_t kMostStripPanels = 8;
 
-// Of a panel of B: they stay in the first-level cache for all the panels of a strip.
-constexpr int64_t kCachedSteps = 8;
-
 int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 // Every sum of products of A and B is a multiple of the products of their least bits. While that is no denormal number,
@@ -64,21 +61,53 @@ class PanelGemm {
   }
 
   void run() {
-    const int64_t panels = divide_up(problem_.N, kPanelLines);
-    const int64_t panels_at_once = std::clamp<int64_t>(kSharedElements / panel_elements_, 1, panels);
-    const int64_t strip_panels = panels_per_strip();
-    const int64_t strip_rows = strip_panels * kPanelLines;
-    least_b_.resize(static_cast<size_t>(panels_at_once));
-    for (int64_t first = 0; first < panels; first += panels_at_once) {
-      const int64_t count = std::min(panels_at_once, panels - first);
-      panels_b_ = static_cast<uint16_t*>(workspace(Workspace::b_panels, count * panel_elements_ * 2));
-      for_each(count, threads_ > 1, [&](int64_t i) { pack_b(first + i, i); });
-      for_each(divide_up(problem_.M, strip_rows), threads_ > 1,
-               [&](int64_t strip) { multiply_strip(strip * strip_rows, strip_panels, first, count); });
+    const int64_t rows = divide_up(problem_.M, kPanelLines);
+    const bool fits = rows <= kMostStripPanels && rows * panel_elements_ <= kStripElements;
+    if (fits && problem_.N >= 2 * kPanelLines * threads_) {
+      share_rows();
+    } else {
+      share_columns();
     }
   }
 
  private:
+  // Panels and what they hold.
+  struct Packed {
+    const uint16_t* panels;
+    uint16_t least;  // magnitude that is not zero
+    int64_t first;   // row or column
+    int64_t lines;
+  };
+
+  // Few rows: all threads use the packed A, each packs its own columns of B.
+  void share_rows() const {
+    const int64_t panels = divide_up(problem_.M, kPanelLines);
+    const Packed rows = pack_a(0, panels);
+    for_each(divide_up(problem_.N, kPanelLines), threads_ > 1, [&](int64_t panel) {
+      multiply(rows, pack_b(panel, static_cast<uint16_t*>(workspace(Workspace::b_panels, panel_elements_ * 2))));
+    });
+  }
+
+  // All threads use the packed B, each packs its own strips of A.
+  void share_columns() const {
+    const int64_t panels = divide_up(problem_.N, kPanelLines);
+    const int64_t panels_at_once = std::clamp<int64_t>(kSharedElements / panel_elements_, 1, panels);
+    const int64_t strip_panels = panels_per_strip();
+    std::vector<Packed> columns(static_cast<size_t>(panels_at_once));
+    for (int64_t first = 0; first < panels; first += panels_at_once) {
+      const int64_t count = std::min(panels_at_once, panels - first);
+      auto* packed = static_cast<uint16_t*>(workspace(Workspace::b_panels, count * panel_elements_ * 2));
+      for_each(count, threads_ > 1,
+               [&](int64_t i) { columns[static_cast<size_t>(i)] = pack_b(first + i, packed + i * panel_elements_); });
+      for_each(divide_up(problem_.M, strip_panels * kPanelLines), threads_ > 1, [&](int64_t strip) {
+        const Packed rows = pack_a(strip * strip_panels * kPanelLines, strip_panels);
+        for (int64_t i = 0; i < count; ++i) {
+          multiply(rows, columns[static_cast<size_t>(i)]);
+        }
+      });
+    }
+  }
+
   // As many as the cache holds, and few enough for every thread to have as many strips.
   int64_t panels_per_strip() const {
     const int64_t panels = divide_up(problem_.M, kPanelLines);
@@ -87,53 +116,42 @@ class PanelGemm {
     return divide_up(panels, strips);
   }
 
-  void pack_b(int64_t panel, int64_t slot) {
+  Packed pack_b(int64_t panel, uint16_t* to) const {
     const bool of_k = b_transposed(problem_.layout);
     const int64_t column = panel * kPanelLines;
     const PanelSource source{b_ + (of_k ? column * problem_.ldb : column), problem_.ldb,
                              std::min(kPanelLines, problem_.N - column), problem_.K};
     const auto pack = of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines;
-    least_b_[static_cast<size_t>(slot)] = pack(source, panels_b_ + slot * panel_elements_);
+    return {to, pack(source, to), column, source.lines};
   }
 
-  uint16_t pack_a(int64_t row, int64_t panels, uint16_t* packed) const {
+  Packed pack_a(int64_t row, int64_t most_panels) const {
     const bool of_k = !a_transposed(problem_.layout);
     const auto pack = of_k ? kernels_.pack_a_of_k : kernels_.pack_a_of_lines;
-    uint16_t least = 0xffff;
-    for (int64_t i = 0; i < panels; ++i, row += kPanelLines) {
-      const PanelSource source{a_ + (of_k ? row * problem_.lda : row), problem_.lda,
-                               std::min(kPanelLines, problem_.M - row), problem_.K};
-      least = std::min(least, pack(source, packed + i * panel_elements_));
+    const int64_t rows = std::min(most_panels * kPanelLines, problem_.M - row);
+    auto* to =
+        static_cast<uint16_t*>(workspace(Workspace::a_panels, divide_up(rows, kPanelLines) * panel_elements_ * 2));
+    Packed packed{to, 0xffff, row, rows};
+    for (int64_t done = 0; done < rows; done += kPanelLines, to += panel_elements_) {
+      const int64_t at = row + done;
+      const PanelSource source{a_ + (of_k ? at * problem_.lda : at), problem_.lda, std::min(kPanelLines, rows - done),
+                               problem_.K};
+      packed.least = std::min(packed.least, pack(source, to));
     }
-    return least;
+    return packed;
   }
 
-  void multiply_strip(int64_t row, int64_t most_panels, int64_t first_panel, int64_t count) const {
-    const int64_t rows = std::min(most_panels * kPanelLines, problem_.M - row);
-    const int64_t tiles = divide_up(rows, kPanelLines);
-    auto* packed = static_cast<uint16_t*>(workspace(Workspace::a_panels, tiles * panel_elements_ * 2));
-    const uint16_t least_a = pack_a(row, tiles, packed);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t column = (first_panel + i) * kPanelLines;
-      const int64_t columns = std::min(kPanelLines, problem_.N - column);
-      if (may_underflow(least_a, least_b_[static_cast<size_t>(i)])) {
-        multiply_block(product_, {index_, row, rows, column, columns});
-        continue;
-      }
-      float* sums = float_workspace(Workspace::sums, tiles * kPanelLines * kPanelLines);
-      for (int64_t step = 0; step < steps_; step += kCachedSteps) {
-        const int64_t at = step * kPanelStepElements;
-        kernels_.multiply({.a = packed + at,
-                           .a_stride = panel_elements_,
-                           .tiles = tiles,
-                           .b = panels_b_ + i * panel_elements_ + at,
-                           .steps = std::min(kCachedSteps, steps_ - step),
-                           .sums = sums,
-                           .accumulate = step > 0});
-      }
-      const CpuEpilogue& epilogue = product_.epilogue;
-      epilogue.finish({index_ * problem_.M + row, rows, column, columns}, sums, kPanelLines, epilogue.epilogue.alpha);
+  void multiply(const Packed& rows, const Packed& columns) const {
+    if (may_underflow(rows.least, columns.least)) {
+      multiply_block(product_, {index_, rows.first, rows.lines, columns.first, columns.lines});
+      return;
     }
+    const int64_t tiles = divide_up(rows.lines, kPanelLines);
+    float* sums = float_workspace(Workspace::sums, tiles * kPanelLines * kPanelLines);
+    kernels_.multiply({.a = rows.panels, .tiles = tiles, .b = columns.panels, .steps = steps_, .sums = sums});
+    const CpuEpilogue& epilogue = product_.epilogue;
+    epilogue.finish({index_ * problem_.M + rows.first, rows.lines, columns.first, columns.lines}, sums, kPanelLines,
+                    epilogue.epilogue.alpha);
   }
 
   const CpuProduct& product_;
@@ -145,8 +163,6 @@ class PanelGemm {
   int64_t panel_elements_;
   const uint16_t* a_;
   const uint16_t* b_;
-  uint16_t* panels_b_ = nullptr;
-  std::vector<uint16_t> least_b_;
 };
 
 }  // namespace
