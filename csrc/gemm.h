@@ -12,6 +12,8 @@
 
 namespace mlx_gemm {
 
+namespace mx = mlx::core;
+
 // Shape of a[..., M, K] b[..., K, N], batch dimensions broadcast. Throws std::invalid_argument where they do not fit.
 mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b);
 
@@ -40,8 +42,9 @@ void wait_for_pending_products();
 // Inputs: a[..., M, K], b[..., K, N], and perhaps bias[N]; float32, at least two dimensions each, not broadcast.
 class Gemm : public mx::UnaryPrimitive {
  public:
-  // A null kernel stands for BLAS, on CPU streams only.
-  Gemm(mx::Stream stream, const KernelInfo* kernel) : UnaryPrimitive(stream), kernel_(kernel) {}
+  // A null kernel stands for BLAS, on CPU streams only. `named`: by the caller, not by the policy.
+  Gemm(mx::Stream stream, const KernelInfo* kernel, bool named)
+      : UnaryPrimitive(stream), kernel_(kernel), named_(named) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
   void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
@@ -59,6 +62,7 @@ class Gemm : public mx::UnaryPrimitive {
 
  private:
   const KernelInfo* kernel_;
+  bool named_;
 };
 
 }  // namespace mlx_gemm

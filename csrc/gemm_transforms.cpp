@@ -101,7 +101,7 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
     return filler.empty() ? first : mx::expand_dims(first, filler, stream());
   };
 
-  const GemmOptions options{.kernel = kernel_};
+  const GemmOptions options{.kernel = named_ ? kernel_ : nullptr};
   const mx::array a = map_first(0);
   const mx::array b = map_first(1);
   if (inputs.size() == 2) {

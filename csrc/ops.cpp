@@ -84,10 +84,11 @@ void check_forced(const GemmOptions& options, const mx::array& a, const mx::arra
   check_kernel(options.op, *options.kernel, device, a.shape(), b.shape());
 }
 
-mx::array gemm_op(const KernelInfo* kernel, const mx::Stream& stream, std::vector<mx::array> inputs) {
+mx::array gemm_op(const Chosen& chosen, const mx::Stream& stream, std::vector<mx::array> inputs) {
   mx::Shape shape = product_shape("matmul", inputs[0].shape(), inputs[1].shape());
   const mx::Dtype dtype = inputs[0].dtype();
-  return mx::array(std::move(shape), dtype, std::make_shared<Gemm>(stream, kernel), std::move(inputs));
+  return mx::array(std::move(shape), dtype, std::make_shared<Gemm>(stream, chosen.kernel, chosen.named),
+                   std::move(inputs));
 }
 
 }  // namespace
@@ -128,16 +129,16 @@ mx::array gemm(const mx::array& a, const mx::array& b, const GemmOptions& option
     }
     kernel = plan.kernel;
   }
+  const Chosen chosen{kernel, options.kernel != nullptr};
   if (device.backend == Backend::metal) {
-    const mx::array product =
-        gemm_op(kernel, stream, {mx::contiguous(a, false, stream), mx::contiguous(b, false, stream)});
+    const mx::array product = gemm_op(chosen, stream, {a, b});
     return bias ? mx::add(product, *bias, stream) : product;
   }
   std::vector<mx::array> inputs{a, b};
   if (bias) {
     inputs.push_back(*bias);
   }
-  return gemm_op(kernel, stream, std::move(inputs));
+  return gemm_op(chosen, stream, std::move(inputs));
 }
 
 mx::array matmul(const mx::array& a, const mx::array& b, const std::optional<std::string>& kernel,
@@ -188,14 +189,14 @@ Explanation explain(const mx::array& a, const mx::array& b, const std::optional<
     check_forced(options, operands.a, operands.b, device);
   }
   const Dtype dtype = dtype_of(operands.a);
-  const Executor executor{options.kernel, device.backend};
-  const Problem built = problem_of(operands.a.shape(), operands.b.shape(), dtype, executor);
+  const Problem built = problem_of(operands.a.shape(), operands.b.shape(), dtype, {options.kernel, device.backend});
+  const Plan plan = choose(built, device, options.kernel);
 
   mx::eval({operands.a, operands.b});
-  const GemmView view = view_operands(operands.a, operands.b, executor);
+  const GemmView view = view_operands(operands.a, operands.b, {plan.kernel, device.backend});
   // The layout that the caller has, not that of the copies.
   const GemmView given = view_operands(operands.a, operands.b, {nullptr, device.backend});
-  Explanation result{given.problem, choose(built, device, options.kernel)};
+  Explanation result{given.problem, plan};
   result.problem.dtype = dtype;
   result.plan.rejected = rejections(built, device, result.plan);
   if (result.plan.route != Route::mlx) {

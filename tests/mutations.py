@@ -442,6 +442,14 @@ MUTATIONS = [
         ),
     ),
     *seeded(
+        "csrc/registry.cpp",
+        "grid",
+        ("columns by the tile's height", "tiles(problem.N, kernel.bn)", "tiles(problem.N, kernel.bm)"),
+        ("rows by the tile's width", "tiles(problem.M, kernel.bm)", "tiles(problem.M, kernel.bn)"),
+        ("Morton grid one row long", "std::array{columns * rows, int64_t(1)}", "std::array{columns, int64_t(1)}"),
+        ("Morton rows on a 2-D grid", "kernel.order == TileOrder::row_major ?", "true ?"),
+    ),
+    *seeded(
         "csrc/registry.h",
         "registry",
         ("tiles rounded down", "(length + tile - 1) / tile", "length / tile"),
@@ -452,11 +460,11 @@ MUTATIONS = [
     *seeded(
         "csrc/backends/launch_record.cpp",
         "launch",
-        ("grid turned", "Extent3{columns, rows, 1}", "Extent3{rows, columns, 1}"),
-        ("columns by the tile's height", "tiles(problem.N, kernel.bn)", "tiles(problem.N, kernel.bm)"),
-        ("rows by the tile's width", "tiles(problem.M, kernel.bm)", "tiles(problem.M, kernel.bn)"),
-        ("Morton grid one row long", "Extent3{columns * rows, 1, 1}", "Extent3{columns, 1, 1}"),
-        ("Morton rows on a 2-D grid", "kernel.order == TileOrder::row_major ?", "true ?"),
+        (
+            "grid turned",
+            "static_cast<uint32_t>(columns), static_cast<uint32_t>(rows)",
+            "static_cast<uint32_t>(rows), static_cast<uint32_t>(columns)",
+        ),
         (
             "M and N swapped",
             ".M = static_cast<int32_t>(problem.M),\n      .N = static_cast<int32_t>(problem.N)",
@@ -493,7 +501,7 @@ MUTATIONS = [
             "{static_cast<uint32_t>(kernel.threads[0]), static_cast<uint32_t>(kernel.threads[1]), 1}",
             "{static_cast<uint32_t>(kernel.threads[1]), static_cast<uint32_t>(kernel.threads[0]), 1}",
         ),
-        ("kernel not named", "  record.kernel = &kernel;\n", ""),
+        ("kernel not named", "  record.kernel = kernel.name;\n", ""),
     ),
     *seeded(
         "csrc/problem.cpp",

@@ -40,10 +40,12 @@ COMPILER = CHECKED.compiler
 
 # The portable C++ with its check program; -O0, because compiling takes longer than running.
 CORE = (
+    "csrc/layout.cpp",
     "csrc/problem.cpp",
     "csrc/registry.cpp",
     "csrc/select.cpp",
     "csrc/backends/launch_record.cpp",
+    "csrc/backends/launch_sequence.cpp",
     "tests/cpp/check_select.cpp",
 )
 COMPILE = (COMPILER, "-std=c++20", "-O0", "-MMD")
