@@ -44,6 +44,7 @@ CORE = (
     "csrc/problem.cpp",
     "csrc/registry.cpp",
     "csrc/select.cpp",
+    "csrc/backends/apple_gpu.cpp",
     "csrc/backends/launch_record.cpp",
     "csrc/backends/launch_sequence.cpp",
     "tests/cpp/check_select.cpp",

@@ -1,6 +1,7 @@
 // Checks the portable C++ against numbers worked out by hand: which kernel may run what and which rule it breaks, what
-// stands in for one that a GPU does not allow its threads, layouts and copies, launch records field by field, requested
-// bytes, extents, names, routes, and the tile that each threadgroup computes. Exits 1 when anything differs.
+// stands in for one that a GPU does not allow its threads, what a GPU is, layouts and copies, launch records field by
+// field, requested bytes, extents, names, routes, and the tile that each threadgroup computes. Exits 1 when anything
+// differs.
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/launch_sequence.h"
 #include "csrc/select.h"
 
@@ -379,6 +381,68 @@ void check_limits() {
        "M=3 N=3 K=3 nn float32");
 }
 
+// ---- Apple GPUs ----
+
+// The start of a loaded library: header, a command of 16 bytes, and one with platform and version.
+struct MachImage {
+  uint32_t header[8] = {0xfeedfacf, 0x0100000c, 0, 6, 2, 40, 0, 0};
+  uint32_t other[4] = {0x1b, 16, 0, 0};
+  uint32_t build[6] = {0x32, 24, 1, 0x1a0201, 0x1a0400, 0};
+};
+
+int minimum_os_of(const MachImage& image) { return minimum_os(reinterpret_cast<const std::byte*>(&image)); }
+
+void check_apple_gpus() {
+  same(apple_gpu_generation("applegpu_g13g"), 13);
+  same(apple_gpu_generation("applegpu_g17s"), 17);
+  same(apple_gpu_generation("applegpu_g18p"), 18);
+  same(apple_gpu_generation("applegpu_gx"), 0);
+  same(apple_gpu_generation("g17g"), 0);
+  same(apple_gpu_generation(""), 0);
+
+  same(parse_os_version("26.2.1"), 2602);
+  same(parse_os_version("14.0"), 1400);
+  same(parse_os_version("15.7"), 1507);
+  same(parse_os_version("27"), 2700);
+  same(parse_os_version(""), 0);
+  same(parse_os_version("beta"), 0);
+
+  MachImage image;
+  same(minimum_os_of(image), 2602);
+  image.build[3] = 0x0e0000;
+  same(minimum_os_of(image), 1400);
+  image.build[2] = 2;  // iOS
+  same(minimum_os_of(image), 0);
+  image = {};
+  image.header[4] = 1;  // the version lies behind the commands
+  same(minimum_os_of(image), 0);
+  image = {};
+  image.header[0] = 0xcafebabe;
+  same(minimum_os_of(image), 0);
+
+  const AppleGpuFacts m5{"applegpu_g17g", "26.2.1", int64_t(32) << 30, 2602, nullptr};
+  const DeviceTraits gpu = apple_gpu_traits(m5);
+  same(std::string(to_string(gpu.backend)), "metal");
+  same(gpu.tf32, true);
+  same(describe(gpu), "applegpu_g17g, generation 17, macOS 26.2, 32 GiB, MLX for macOS 26.2, MLX_ENABLE_TF32 on");
+  const auto tf32 = [&](auto change) {
+    AppleGpuFacts facts = m5;
+    change(facts);
+    return apple_gpu_traits(facts).tf32;
+  };
+  same(tf32([](auto& f) { f.tf32_setting = "0"; }), false);
+  same(tf32([](auto& f) { f.tf32_setting = "1"; }), true);
+  same(tf32([](auto& f) { f.os_version = "26.1"; }), false);
+  same(tf32([](auto& f) { f.mlx_os = 1400; }), false);
+  same(tf32([](auto& f) { f.mlx_os = 1500; }), false);
+  same(tf32([](auto& f) { f.mlx_os = 0; }), true);  // not known: as if it had them
+  same(tf32([](auto& f) { f.architecture = "applegpu_g16s"; }), false);
+  same(tf32([](auto& f) { f.architecture = "applegpu_g17p"; }), false);
+  same(tf32([](auto& f) { f.architecture = "applegpu_g18p"; }), true);
+  const DeviceTraits m1 = apple_gpu_traits({"applegpu_g13g", "14.5", int64_t(8) << 30, 0, "0"});
+  same(describe(m1), "applegpu_g13g, generation 13, macOS 14.5, 8 GiB, MLX for macOS unknown, MLX_ENABLE_TF32 off");
+}
+
 // ---- Layouts ----
 
 std::string view(const Strided& a, const Strided& b, const Addressing& addressing) {
@@ -575,6 +639,7 @@ int main() {
   check_problems();
   check_routes();
   check_limits();
+  check_apple_gpus();
   check_layouts();
   check_launches();
   check_copies();
