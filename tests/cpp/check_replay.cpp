@@ -34,6 +34,9 @@ struct Library {
 struct Pipeline {
   std::string kernel;
   std::vector<metal_host::Constant> constants;
+  unsigned long limit = 1024;
+
+  unsigned long maxTotalThreadsPerThreadgroup() const { return limit; }
 };
 
 enum class DataType { int_type };
@@ -399,11 +402,12 @@ void check_pipelines() {
   const LaunchSequence copies = plan(*find_kernel("naive"), copied(*find_kernel("naive")));
   RecordingDevice device;
   LaunchRecord record = copies.copies[0];
-  const Pipeline* first = make_pipeline(record, device, kOptions);
+  Pipeline* first = make_pipeline(record, device, kOptions);
   report(make_pipeline(record, device, kOptions) == first, "pipeline", "made once");
   record.constants[0].value += 1;
   report(make_pipeline(record, device, kOptions) != first, "pipeline", "one for other constants");
   report(device.libraries() == 1 && device.pipelines() == 2, "pipeline", "both from one library");
+  record = copies.copies[0];
 
   struct FailingDevice : RecordingDevice {
     Library* get_library(const std::string&, int, const std::function<std::string()>&) {
@@ -422,6 +426,12 @@ void check_pipelines() {
              "[mlx_gemm] kernel strided_copy_32 does not compile here: program_source:3:1: error: "
              "unknown type name 'flaot'",
          "pipeline", "the compiler's log reaches the caller");
+  first->limit = 255;
+  report(
+      message(device) == "[mlx_gemm] kernel strided_copy_32 needs 256 threads per threadgroup, this GPU allows it 255",
+      "pipeline", "fewer threads than the launch has");
+  first->limit = 256;
+  report(message(device).empty(), "pipeline", "as many threads as the launch has");
   record.kernel = "nonsense";
   report(message(device) == "[mlx_gemm] kernel nonsense does not compile here: no such function", "pipeline",
          "a kernel that its library lacks");

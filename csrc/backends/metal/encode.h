@@ -25,7 +25,8 @@ struct PipelineOptions {
 };
 
 // One library per kernel, which holds nothing else, and one pipeline per set of function constants; the device keeps
-// both. Throws std::runtime_error with the compiler's log.
+// both. Throws std::runtime_error with the compiler's log, or when the GPU allows the kernel fewer threads than the
+// launch has.
 template <class Device, class CompileOptions, class DataType>
 auto* make_pipeline(const LaunchRecord& record, Device& device,
                     const PipelineOptions<CompileOptions, DataType>& options) {
@@ -36,12 +37,22 @@ auto* make_pipeline(const LaunchRecord& record, Device& device,
     specialised += "_" + std::to_string(constant.id) + "=" + std::to_string(constant.value);
     constants.emplace_back(&constant.value, options.int_type, constant.id);
   }
-  try {
-    auto* library = device.get_library("mlx_gemm_" + name, options.compile, [&] { return kernel_source(name); });
-    return device.get_kernel(name, library, specialised, constants);
-  } catch (const std::exception& error) {
-    throw std::runtime_error("[mlx_gemm] kernel " + name + " does not compile here: " + error.what());
+  const auto compiled = [&] {
+    try {
+      auto* library = device.get_library("mlx_gemm_" + name, options.compile, [&] { return kernel_source(name); });
+      return device.get_kernel(name, library, specialised, constants);
+    } catch (const std::exception& error) {
+      throw std::runtime_error("[mlx_gemm] kernel " + name + " does not compile here: " + error.what());
+    }
+  };
+  auto* pipeline = compiled();
+  const uint64_t threads = uint64_t(record.threads.x) * record.threads.y * record.threads.z;
+  if (pipeline->maxTotalThreadsPerThreadgroup() < threads) {
+    throw std::runtime_error("[mlx_gemm] kernel " + name + " needs " + std::to_string(threads) +
+                             " threads per threadgroup, this GPU allows it " +
+                             std::to_string(pipeline->maxTotalThreadsPerThreadgroup()));
   }
+  return pipeline;
 }
 
 template <class Encoder, class Array, class Pipeline>
@@ -61,7 +72,6 @@ void encode(const LaunchRecord& record, const LaunchArrays<Array>& arrays, Pipel
                                 {record.threads.x, record.threads.y, record.threads.z});
 }
 
-// `pipeline_of` a record must be one that allows its threads.
 template <class Encoder, class Array, class PipelineOf>
 void encode(const LaunchSequence& sequence, const LaunchArrays<Array>& arrays, const PipelineOf& pipeline_of,
             Encoder& encoder) {

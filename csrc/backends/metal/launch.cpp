@@ -27,7 +27,7 @@ mx::array scratch_like(const mx::array& operand) {
 }  // namespace
 
 int thread_limit(const KernelInfo& kernel, const mx::Stream& stream) {
-  LaunchRecord record;
+  LaunchRecord record;  // of one thread, which every pipeline allows
   record.kernel = kernel.name;
   return static_cast<int>(pipeline_of(record, stream)->maxTotalThreadsPerThreadgroup());
 }

@@ -17,7 +17,7 @@ struct ProductArrays {
   mlx::core::array& c;
 };
 
-// The kernels of the sequence must be within their limits.
+// Throws std::runtime_error as thread_limit does, and for a kernel that is not allowed its threads.
 void launch_on_gpu(const LaunchSequence& sequence, const ProductArrays& arrays, const mlx::core::Stream& stream);
 
 }  // namespace mlx_gemm
