@@ -365,6 +365,7 @@ MUTATIONS = [
         ("quotient of rows not taken", "rest /= p.row_lengths[axis];", ""),
         ("remainder of rows not taken", "rest % p.row_lengths[axis] *", "rest *"),
         ("strides of the outermost axis for all", "p.row_strides[axis]", "p.row_strides[0]"),
+        ("offset of 32 bits", "int64_t source =", "int source ="),
         ("written like it is read", "to[row * p.columns + column]", "to[source]"),
         ("half of a word copied", "strided_copy<uint>", "strided_copy<ushort>"),
     ),
@@ -570,7 +571,7 @@ MUTATIONS = [
             "kRowsPerLaunch",
         ),
         ("destination read-only", "elements(axes) * bytes, true", "elements(axes) * bytes, false"),
-        ("scratch in elements", "sequence.scratch.push_back({to, bytes *", "sequence.scratch.push_back({to,"),
+        ("scratch in elements", "{to, bytes * std::accumulate", "{to, std::accumulate"),
         ("product of the original", "binding.operand = Operand::a_copy;", ""),
     ),
     *seeded(
