@@ -25,7 +25,7 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from copies import DTYPES, LAYOUTS, check_copy, check_far_copy
+from copies import DTYPES, LAYOUTS, check_copy
 from host_module import Build, CompileError, Constant, Counters, HostFault, HostModule, Writable, build, runtime_objects
 from mutations import MUTATIONS, Mutation
 from reference import assert_product, normal
@@ -154,7 +154,6 @@ def check_copies(module: HostModule) -> None:
         for dtype in DTYPES:
             check_copy(module, shape, strides, dtype)
     check_copy(module, (21, 3), (3, 1), DTYPES[0], first_row=16)
-    check_far_copy(module)
 
 
 def check_kernels(file: str, tree: Path) -> Verdict:
