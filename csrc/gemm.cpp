@@ -140,8 +140,8 @@ struct Task {
 };
 
 // Strides of `addend` once it is broadcast to `shape`.
-mx::Strides broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
-  mx::Strides strides(shape.size(), 0);
+std::vector<int64_t> broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 0);
   const size_t missing = shape.size() - addend.ndim();
   for (size_t dim = missing; dim < shape.size(); ++dim) {
     const int own = static_cast<int>(dim - missing);
@@ -242,7 +242,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
       .d = out.data<float>(),
       .size = static_cast<int64_t>(out.size()),
       .epilogue = {.epilogue = epilogue_,
-                   .shape = out.shape(),
+                   .shape = {out.shape().begin(), out.shape().end()},
                    .c = next_addend(epilogue_.has_c),
                    .residual = next_addend(epilogue_.has_residual)},
   };
