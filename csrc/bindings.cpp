@@ -9,9 +9,11 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/cpu/isa.h"
 #include "csrc/backends/cpu/pending_products.h"
+#include "csrc/backends/device_traits.h"
 #include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
@@ -21,6 +23,7 @@
 #include "csrc/metal_host/multiply_tile.h"
 #include "csrc/ops.h"
 #include "csrc/thread_pool.h"
+#include "mlx/backend/gpu/device_info.h"
 #include "mlx/version.h"
 
 namespace nb = nanobind;
@@ -291,6 +294,7 @@ nb::dict environment() {
   result["isa"] = metal_host::micro_kernel_isa();
   result["cpu_isa"] = to_string(cpu_isa());
   result["threads"] = thread_count();
+  result["gpu"] = mx::gpu::is_available() ? nb::object(nb::str(describe(gpu_traits()).c_str())) : nb::none();
   return result;
 }
 
@@ -318,7 +322,7 @@ Raises:
   m.def("wait_for_pending_products", &wait_for_pending_products, nb::call_guard<nb::gil_scoped_release>(),
         "Returns when no CPU stream has a product of this package left to compute; called before the process exits.");
   m.def("environment", &environment,
-        "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime.");
+        "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime, GPU.");
 }
 
 }  // namespace

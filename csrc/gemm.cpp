@@ -21,8 +21,8 @@ bool broadcasts(const mx::Shape& a, const mx::Shape& b) {
 }
 
 // Strides of `addend` once it is broadcast to `shape`.
-mx::Strides broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
-  mx::Strides strides(shape.size(), 0);
+std::vector<int64_t> broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 0);
   const size_t missing = shape.size() - addend.ndim();
   for (size_t dim = missing; dim < shape.size(); ++dim) {
     const int own = static_cast<int>(dim - missing);
@@ -34,6 +34,7 @@ mx::Strides broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
 Addressing addressing_for(const Executor& executor) {
   Addressing addressing = executor.kernel == nullptr ? kBlasAddressing : addressing_of(*executor.kernel);
   addressing.join_rows = executor.joins_rows();
+  addressing.copy_to_join = executor.backend == Backend::metal;  // its rules apply to all rows
   return addressing;
 }
 
@@ -96,7 +97,7 @@ void check_addend(std::string_view op, std::string_view name, const mx::Shape& a
 }
 
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor) {
-  return view_gemm({a.shape(), a.strides()}, {b.shape(), b.strides()}, addressing_for(executor));
+  return view_gemm(layout_of(a), layout_of(b), addressing_for(executor));
 }
 
 void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
@@ -108,7 +109,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const auto operand = [&](const mx::array& input, bool copied) {
     encoder.set_input_array(input);
-    CpuOperand result{input.data<void>(), {input.shape(), input.strides()}, nullptr};
+    CpuOperand result{input.data<void>(), layout_of(input), nullptr};
     if (copied) {
       mx::array copy(input.shape(), input.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
@@ -136,7 +137,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
       .a = operand(inputs[0], view.copy_a),
       .b = operand(inputs[1], view.copy_b),
       .epilogue = {.epilogue = epilogue_,
-                   .shape = out.shape(),
+                   .shape = {out.shape().begin(), out.shape().end()},
                    .dtype = dtype_of(out.dtype()),
                    .d = out.data<void>(),
                    .c = next_addend(epilogue_.has_c),
@@ -152,31 +153,32 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   });
 }
 
-// Operands come row-contiguous and without a bias: what a kernel cannot do itself is an op of its own on a GPU.
+// Comes without an epilogue, whose steps are ops of their own on a GPU.
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
   ++counters().gemm_evals;
+  const mx::array& a = inputs[0];
+  const mx::array& b = inputs[1];
   out.set_data(mx::allocator::malloc(out.nbytes()));
   if (out.size() == 0) {
     return;
   }
-  const GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::metal});
-  if (view.problem.K == 0) {
+  if (a.shape(-1) == 0) {
     // Fresh memory that no command has seen yet, and that the CPU shares.
     std::fill_n(out.data<float>(), out.size(), 0.0f);
     return;
   }
-  if (view.copy_a || view.copy_b) {
-    throw std::runtime_error(error_text("Gemm", "operands of ", kernel_->name, " must be row-contiguous on a GPU"));
-  }
-  const LaunchArrays<mx::array> arrays{inputs[0], inputs[1], out};
-  for (int64_t i = 0; i < view.problem.batch; ++i) {
-    launch_on_gpu(plan_launch(*kernel_, view.problem, offsets_of(view, i)), arrays, stream());
-  }
+  const Problem problem = problem_of(a.shape(), b.shape(), Dtype::float32, {kernel_, Backend::metal});
+  const KernelInfo& kernel = kernel_within_limit({kernel_, named_}, problem, device_traits(stream()),
+                                                 [&](const KernelInfo& k) { return thread_limit(k, stream()); });
+  const GemmView view = view_operands(a, b, {&kernel, Backend::metal});
+  counters().copies += view.copy_a + view.copy_b;
+  launch_on_gpu(plan_products(kernel, view, layout_of(a), layout_of(b)), {a, b, out}, stream());
 }
 
 bool Gemm::is_equivalent(const Primitive& other) const {
   const auto& gemm = static_cast<const Gemm&>(other);
-  return kernel_ == gemm.kernel_ && epilogue_ == gemm.epilogue_ && out_dtype_ == gemm.out_dtype_;
+  return kernel_ == gemm.kernel_ && named_ == gemm.named_ && epilogue_ == gemm.epilogue_ &&
+         out_dtype_ == gemm.out_dtype_;
 }
 
 std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs) {

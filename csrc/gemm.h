@@ -9,9 +9,12 @@
 #include "csrc/epilogue.h"
 #include "csrc/layout.h"
 #include "csrc/registry.h"
+#include "csrc/select.h"
 #include "mlx/primitives.h"
 
 namespace mlx_gemm {
+
+namespace mx = mlx::core;
 
 // Of an inexact type.
 Dtype dtype_of(const mx::Dtype& type);
@@ -48,8 +51,12 @@ class Gemm : public mx::UnaryPrimitive {
  public:
   // A null kernel stands for BLAS, on CPU streams only. There is an epilogue on CPU streams only, for float32 and half
   // types.
-  Gemm(mx::Stream stream, const KernelInfo* kernel, const Epilogue& epilogue, mx::Dtype out_dtype)
-      : UnaryPrimitive(stream), kernel_(kernel), epilogue_(epilogue), out_dtype_(out_dtype) {}
+  Gemm(mx::Stream stream, const Chosen& chosen, const Epilogue& epilogue, mx::Dtype out_dtype)
+      : UnaryPrimitive(stream),
+        kernel_(chosen.kernel),
+        named_(chosen.named),
+        epilogue_(epilogue),
+        out_dtype_(out_dtype) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
   void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
@@ -68,6 +75,7 @@ class Gemm : public mx::UnaryPrimitive {
 
  private:
   const KernelInfo* kernel_;
+  bool named_;
   Epilogue epilogue_;
   mx::Dtype out_dtype_;
 };

@@ -44,7 +44,7 @@ GemmOperands as_type(const GemmOperands& operands, const mx::Dtype& type, const 
           {typed(operands.addends.c), typed(operands.addends.residual)}};
 }
 
-mx::array gemm_op(const GemmOptions& options, const GemmOperands& operands, const mx::Stream& s) {
+mx::array gemm_op(const Chosen& chosen, const GemmOperands& operands, const GemmOptions& options, const mx::Stream& s) {
   std::vector<mx::array> inputs{operands.a, operands.b};
   for (const auto& addend : {operands.addends.c, operands.addends.residual}) {
     if (addend) {
@@ -53,7 +53,7 @@ mx::array gemm_op(const GemmOptions& options, const GemmOperands& operands, cons
   }
   mx::Shape shape = product_shape("matmul", operands.a.shape(), operands.b.shape());
   const mx::Dtype out_dtype = options.out_dtype.value_or(operands.a.dtype());
-  return mx::array(std::move(shape), out_dtype, std::make_shared<Gemm>(s, options.kernel, options.epilogue, out_dtype),
+  return mx::array(std::move(shape), out_dtype, std::make_shared<Gemm>(s, chosen, options.epilogue, out_dtype),
                    std::move(inputs));
 }
 
@@ -185,14 +185,14 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
     check_lowering(options.op, dtype, device);
     return lowered(operands, epilogue, stream);
   }
+  const Chosen chosen{plan.kernel, options.kernel != nullptr};
   if (device.backend == Backend::metal) {
-    const GemmOperands contiguous{mx::contiguous(a, false, stream), mx::contiguous(b, false, stream)};
-    return apply_epilogue(gemm_op({.kernel = plan.kernel}, contiguous, stream), addends, epilogue, stream);
+    return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
   }
   if (dtype == Dtype::float64 || dtype == Dtype::complex64) {
-    return apply_epilogue(gemm_op({}, {a, b}, stream), addends, epilogue, stream);
+    return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
   }
-  return gemm_op(options, operands, stream);
+  return gemm_op(chosen, operands, options, stream);
 }
 
 mx::array matmul(const mx::array& a, const mx::array& b, const Request& request) {

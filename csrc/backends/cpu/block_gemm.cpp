@@ -136,7 +136,7 @@ void multiply_block(const CpuProduct& product, const Block& block) {
   const auto& [view, a, b, epilogue] = product;
   const Problem& problem = view.problem;
   const int64_t element = bytes_per_element(problem.dtype);
-  const OperandOffsets at = offsets_of(view, block.product);
+  const OperandOffsets at = offsets_of_product(view, block.product);
   const int64_t d_row = block.product * problem.M + block.row;
   const bool half = is_half(problem.dtype);
   const bool in_place = bytes_per_element(epilogue.dtype) != 2;

@@ -15,7 +15,7 @@
 namespace mlx_gemm {
 namespace {
 
-int64_t rows_of(const mx::Shape& shape) {
+int64_t rows_of(const std::vector<int>& shape) {
   int64_t rows = 1;
   for (size_t dim = 0; dim + 1 < shape.size(); ++dim) {
     rows *= shape[dim];
@@ -45,7 +45,7 @@ void run_kernel(const CpuGemm& gemm, const void* a, const void* b) {
   const int64_t rows = problem.batch * problem.M;
   try {
     for (int64_t i = 0; i < problem.batch; ++i) {
-      play(plan_launch(*gemm.kernel, problem, offsets_of(gemm.view, i)),
+      play(plan_launch(*gemm.kernel, problem, offsets_of_product(gemm.view, i)),
            {static_cast<const float*>(a), static_cast<const float*>(b), d});
     }
   } catch (...) {

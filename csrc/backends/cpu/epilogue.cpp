@@ -9,7 +9,7 @@ namespace mlx_gemm {
 namespace {
 
 // Elements from an addend's first one to those of row `row` of the product.
-int64_t row_offset(int64_t row, const mx::Shape& shape, const mx::Strides& strides) {
+int64_t row_offset(int64_t row, const std::vector<int>& shape, const std::vector<int64_t>& strides) {
   int64_t offset = 0;
   for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
     offset += row % shape[dim] * strides[dim];
@@ -45,7 +45,8 @@ void add_half(const FloatRows& x, const CpuAddend& addend, int64_t offset, float
 }
 
 // The rows of `x` are of one matrix of the product, the first of them row `row` of all.
-void add(const FloatRows& x, const CpuAddend& addend, const mx::Shape& shape, const Region& region, float factor) {
+void add(const FloatRows& x, const CpuAddend& addend, const std::vector<int>& shape, const Region& region,
+         float factor) {
   const int64_t row_stride = addend.strides.end()[-2];
   const int64_t column_stride = addend.strides.end()[-1];
   const int64_t offset = row_offset(region.row, shape, addend.strides) + region.column * column_stride;

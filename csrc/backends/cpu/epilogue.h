@@ -1,9 +1,11 @@
 // The epilogue of a product on a CPU, block by block.
 #pragma once
 
+#include <vector>
+
 #include "csrc/backends/cpu/row_kernels.h"
 #include "csrc/epilogue.h"
-#include "csrc/layout.h"
+#include "csrc/problem.h"
 
 namespace mlx_gemm {
 
@@ -11,7 +13,7 @@ namespace mlx_gemm {
 struct CpuAddend {
   const void* data = nullptr;
   Dtype dtype = Dtype::float32;  // or a half type
-  mx::Strides strides;
+  std::vector<int64_t> strides;
 };
 
 // Part of D, whose batch dimensions count as rows.
@@ -24,8 +26,8 @@ struct Region {
 
 struct CpuEpilogue {
   Epilogue epilogue;
-  mx::Shape shape;  // of D, row-contiguous
-  Dtype dtype;      // of D
+  std::vector<int> shape;  // of D, row-contiguous
+  Dtype dtype;             // of D
   void* d;
   CpuAddend c;
   CpuAddend residual;

@@ -44,7 +44,7 @@ class LineGemm {
     const int64_t index = task / tasks_of_product();
     const int64_t first = task % tasks_of_product() * kTaskLines;
     const int64_t count = std::min(kTaskLines, lines() - first);
-    const OperandOffsets at = offsets_of(product_.view, index);
+    const OperandOffsets at = offsets_of_product(product_.view, index);
     const Lines a{element(product_.a, at.a), a_transposed(problem_.layout) ? 1 : problem_.lda,
                   a_transposed(problem_.layout) ? problem_.lda : 1};
     const Lines b{element(product_.b, at.b), b_transposed(problem_.layout) ? problem_.ldb : 1,

@@ -55,7 +55,7 @@ class PanelGemm {
         threads_(threads),
         steps_(divide_up(problem_.K, kPanelStep)),
         panel_elements_(steps_ * kPanelStepElements) {
-    const OperandOffsets at = offsets_of(product.view, index);
+    const OperandOffsets at = offsets_of_product(product.view, index);
     a_ = static_cast<const uint16_t*>(product.a) + at.a;
     b_ = static_cast<const uint16_t*>(product.b) + at.b;
   }

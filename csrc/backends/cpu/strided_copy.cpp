@@ -25,8 +25,7 @@ T* copy(const T* from, std::span<const int> shape, std::span<const int64_t> stri
 
 template <class T>
 void copy_as(const Elements& from, const Strided& layout, void* to) {
-  copy(static_cast<const T*>(from.data), {layout.shape.data(), layout.shape.size()},
-       {layout.strides.data(), layout.strides.size()}, static_cast<T*>(to));
+  copy<T>(static_cast<const T*>(from.data), layout.shape, layout.strides, static_cast<T*>(to));
 }
 
 }  // namespace
