@@ -109,8 +109,9 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const auto operand = [&](const mx::array& input, bool copied) {
     encoder.set_input_array(input);
-    CpuOperand result{input.data<void>(), layout_of(input), nullptr};
+    CpuOperand result{.data = input.data<void>()};
     if (copied) {
+      result.layout = layout_of(input);
       mx::array copy(input.shape(), input.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
       result.copy = copy.data<void>();
@@ -131,7 +132,8 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     ++addend;
     return result;
   };
-  CpuGemm gemm{
+  // Shared: MLX's queue copies what it is given more than once.
+  auto gemm = std::make_shared<const CpuGemm>(CpuGemm{
       .kernel = kernel_,
       .view = view,
       .a = operand(inputs[0], view.copy_a),
@@ -142,14 +144,14 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
                    .d = out.data<void>(),
                    .c = next_addend(epilogue_.has_c),
                    .residual = next_addend(epilogue_.has_residual)},
-  };
+  });
   encoder.set_output_array(out);
   add_pending_product();
   encoder.dispatch([gemm = std::move(gemm)] {
     struct Removal {
       ~Removal() { remove_pending_product(); }
     } removal;
-    gemm.run();
+    gemm->run();
   });
 }
 

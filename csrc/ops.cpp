@@ -179,8 +179,11 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
     return apply_epilogue(mx::zeros(shape, type, stream), as_type(operands, type, stream).addends, epilogue, stream);
   }
   const Dtype dtype = dtype_of(a.dtype());
-  const Executor executor{options.kernel, device.backend};
-  const Plan plan = planned(problem_of(a.shape(), b.shape(), dtype, executor), device, options.kernel);
+  // On a CPU the policy asks for the type alone, and small products must not wait for more.
+  const Problem problem = device.backend == Backend::cpu
+                              ? Problem{.dtype = dtype}
+                              : problem_of(a.shape(), b.shape(), dtype, {options.kernel, device.backend});
+  const Plan plan = planned(problem, device, options.kernel);
   if (plan.route == Route::mlx) {
     check_lowering(options.op, dtype, device);
     return lowered(operands, epilogue, stream);

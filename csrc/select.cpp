@@ -99,6 +99,7 @@ std::optional<std::string> broken_by_grid(const KernelInfo& kernel, const Proble
 
 constexpr const char* kOnlyByName = "runs only when it is named";
 
+// Of the type alone: whoever builds an op on a CPU stream may leave out the sizes.
 Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
   if (!device.blas) {
     return {.route = Route::mlx, .reason = "no BLAS is loaded"};
@@ -109,9 +110,14 @@ Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
     case Dtype::bfloat16:
       return {.route = Route::blas,
               .reason = "bfloat16 on a CPU stream: the CPU's own products, or OpenBLAS in float32"};
-    default:
-      return {.route = Route::blas, .reason = sentence(to_string(problem.dtype), " on a CPU stream: OpenBLAS")};
+    case Dtype::float32:
+      return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS"};
+    case Dtype::float64:
+      return {.route = Route::blas, .reason = "float64 on a CPU stream: OpenBLAS"};
+    case Dtype::complex64:
+      return {.route = Route::blas, .reason = "complex64 on a CPU stream: OpenBLAS"};
   }
+  return {};
 }
 
 // Kernels for an Apple GPU in the order of preference; the first that supports the problem runs. No number here is

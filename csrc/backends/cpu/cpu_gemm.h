@@ -8,11 +8,11 @@
 
 namespace mlx_gemm {
 
-// An operand as it lies in memory, and where its copy goes if nothing can address it there.
+// An operand in memory. One that nothing can address there has a layout, and a place for its copy.
 struct CpuOperand {
-  const void* data;
-  Strided layout;
-  void* copy;
+  const void* data = nullptr;
+  Strided layout = {};
+  void* copy = nullptr;
 
   const void* addressable(Dtype dtype) const;
 };

@@ -10,6 +10,8 @@ namespace {
 
 // With more, packing pays: every line is read once for 8 vectors.
 constexpr int64_t kMostLines = 16;
+// Below this the sums across vector registers are most of the work.
+constexpr int64_t kLeastK = 128;
 // Of the vectors along K, so that they stay in the first-level cache.
 constexpr int64_t kCachedElements = 8192;
 // Lines of a task: a step of them stays in the second-level cache for the next 8 vectors.
@@ -141,7 +143,7 @@ bool suits_lines(const Problem& problem) {
       problem.dtype == Dtype::float32 || problem.dtype == Dtype::float16 || problem.dtype == Dtype::bfloat16;
   // A vector of float32 is for BLAS.
   const bool vector = problem.dtype == Dtype::float32 && (problem.M == 1 || problem.N == 1);
-  return known && !vector && (has_few_rows(problem) || has_few_columns(problem));
+  return known && !vector && problem.K >= kLeastK && (has_few_rows(problem) || has_few_columns(problem));
 }
 
 void multiply_lines(const CpuProduct& product) {
