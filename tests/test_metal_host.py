@@ -110,6 +110,24 @@ def test_checked_fault(checked: HostModule, kernel: str, message: str, place: st
     assert named and int(named[1]) in lines_of(kernel, place), str(caught.value)
 
 
+def test_end_of_a_buffer_whose_neighbour_is_bound_too(checked: HostModule) -> None:
+    memory = np.ones(3 * 128 * 128, np.float32)
+    a, b, c = np.split(memory, 3)
+    buffers = {0: a, 1: b, 2: Writable(c)}
+    with pytest.raises(HostFault, match=r"0 bytes past the end of buffer\(0\)"):
+        checked.run("bug_read_past_the_end", (1, 1, 1), (128, 1, 1), buffers)
+    checked.run("fixed_read_past_the_end", (1, 1, 1), (128, 1, 1), buffers)
+
+
+def test_buffers_that_overlap(checked: HostModule) -> None:
+    memory = np.arange(2 * 128 * 128, dtype=np.float32)
+    expected = memory.copy()
+    expected[128 * 128 :][:128] = memory[128 * 128 - 128 : 128 * 128]
+    buffers = {0: Writable(memory), 2: Writable(memory[128 * 128 :])}
+    checked.run("fixed_read_past_the_end", (1, 1, 1), (128, 1, 1), buffers)
+    np.testing.assert_array_equal(memory, expected)
+
+
 def test_mem_none_before_a_write_is_a_warning(checked: HostModule) -> None:
     _, warnings = run_bug(checked, "warned_second_barrier_without_memory")
     assert len(warnings) == 1
