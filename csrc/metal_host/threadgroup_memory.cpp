@@ -12,6 +12,11 @@ constexpr size_t kVariableAlignment = 16;
 constexpr size_t kAbsentBytes = 4096;  // of the largest argument that a kernel looks at although it is absent
 alignas(64) const std::byte kAbsentArgument[kAbsentBytes] = {};
 
+// The addresses of unbound slots in checked dispatches: no memory has them, so that an access tells which slot it
+// meant.
+constexpr uintptr_t kUnboundSlots = uintptr_t(1) << 62;
+constexpr uintptr_t kUnboundSlot = uintptr_t(1) << 40;
+
 }  // namespace
 
 void* Threadgroup::variable(const VariableDeclaration& declaration, Site site) {
@@ -134,10 +139,16 @@ Nearest Threadgroup::nearest(const void* data) const {
 void* bound_buffer(int slot) {
   const Lane& self = *current_lane();
   const bool known = slot >= 0 && slot < kBufferSlots;
-  if (!known || !self.group->dispatch().buffers[size_t(slot)].data) {
+  void* const data = known ? self.group->dispatch().buffers[size_t(slot)].data : nullptr;
+  if (!data && !(known && self.group->checker())) {
     fault(self.site, "nothing is bound to buffer(%d)", slot);
   }
-  return self.group->dispatch().buffers[size_t(slot)].data;
+  return data ? data : reinterpret_cast<void*>(kUnboundSlots + uintptr_t(slot) * kUnboundSlot + kUnboundSlot / 2);
+}
+
+int unbound_slot(const void* data) {
+  const uintptr_t slot = (reinterpret_cast<uintptr_t>(data) - kUnboundSlots) / kUnboundSlot;
+  return slot < uintptr_t(kBufferSlots) ? int(slot) : -1;
 }
 
 void* absent_argument() { return const_cast<std::byte*>(kAbsentArgument); }
