@@ -281,7 +281,7 @@ def test_gemv(gemv: HostModule, dtype: Dtype, family: str, tile: mlx.VectorTile)
 
 @pytest.fixture(scope="session")
 def checked(modules: Path) -> HostModule:
-    names = ("fused_smoke", "nax_smoke", "splitk", "thin_nax", "gemv", "findings")
+    names = ("fused_smoke", "nax_smoke", "splitk", "splitk_nax", "thin_nax", "gemv", "findings")
     return build([mlx.SOURCES / f"{name}.metal" for name in names], modules, mlx.mlx_build(checked=True))
 
 
@@ -299,6 +299,11 @@ def test_no_false_alarm(checked: HostModule) -> None:
     for layout, tile in SPLITK:
         kernel = Kernel("splitk", layout, FLOAT16, tile)
         for problem in (Problem(64, 64, 256), Problem(33, 35, 257, pad=3, addmm=ADD)):
+            values = normal(problem, kernel.dtype, seed=1)
+            assert mlx.run_splitk(checked, checked, kernel, problem, values).counters.warnings == []
+    for layout in mlx.LAYOUTS:
+        kernel = Kernel("splitk_nax", layout, FLOAT16, NAX_TILES[0])
+        for problem in (Problem(64, 64, 512), Problem(65, 67, 517, pad=3, swizzle=1, addmm=ADD)):
             values = normal(problem, kernel.dtype, seed=1)
             assert mlx.run_splitk(checked, checked, kernel, problem, values).counters.warnings == []
     for layout, tile in itertools.product(("nn", "nt"), mlx.THIN_TILES):
@@ -347,6 +352,38 @@ def test_sixteen_columns_overrun_the_left_operand(checked: HostModule) -> None:
     kernel, problem = Kernel("nax", "nn", FLOAT16, Tile(64, 32, 256, 2, 2)), Problem(64, 32, 256)
     with pytest.raises(HostFault, match="slot 8 of . holds no element"):
         mlx.run_fused(checked, kernel, problem, normal(problem, FLOAT16, seed=1), tolerant=True)
+
+
+GEMV = VectorKernel("gemv", FLOAT32, mlx.GEMV_TILES[2])
+GEMV_T = VectorKernel("gemv_t", FLOAT32, mlx.GEMV_T_TILES[0])
+THIN = Kernel("thin_nax", "nn", BFLOAT16, mlx.THIN_TILES[0])
+# With one row or column more than a block has.
+EDGES_WRITTEN_TWICE = [
+    (GEMV, Problem(1, GEMV.block + 1, 64), mlx.run_gemv, "gemv.h"),
+    (GEMV_T, Problem(1, GEMV_T.block + 1, 64), mlx.run_gemv, "gemv.h"),
+    (THIN, Problem(THIN.tile.bm + 1, THIN.tile.bn, 64), mlx.run_thin, "steel_gemm_thin_nax.h"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "problem", "run", "header"), EDGES_WRITTEN_TWICE, ids=["gemv", "gemv_t", "thin_nax"]
+)
+def test_edge_is_written_twice(
+    checked: HostModule, kernel: Kernel | VectorKernel, problem: Problem, run: Callable[..., Run], header: str
+) -> None:
+    """Tolerant, since other breaches of gemv_t and thin_nax come first."""
+    values = normal(problem, kernel.dtype, seed=1)
+    done = run(checked, kernel, problem, values, tolerant=True)
+    assert any(header in warning and "written again" in warning for warning in done.counters.warnings)
+    assert_within_bound(done, values, kernel, problem)
+
+
+@pytest.mark.slow
+def test_edge_written_twice_is_a_race(checked: HostModule) -> None:
+    _, problem, _, _ = EDGES_WRITTEN_TWICE[0]
+    with pytest.raises(HostFault, match=r"gemv.h:\d+: race on device memory: write by .*, written by"):
+        mlx.run_gemv(checked, GEMV, problem, normal(problem, FLOAT32, seed=1))
 
 
 @pytest.mark.slow
