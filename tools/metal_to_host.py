@@ -119,8 +119,8 @@ def tokenize(text: str) -> list[Token]:
     for match in TOKEN.finditer(text):
         piece = match[0]
         if piece.isspace() or piece.lstrip("\n").startswith("#"):
-            # A pragma of Metal's own means nothing to a C++ compiler.
-            space += "\n" if re.match(r"\n?#\s*pragma\s+METAL", piece) else piece
+            # Metal's own pragmas mean nothing to a C++ compiler, and where it obeys those on loops it takes minutes.
+            space += "\n" if re.match(r"\n?#\s*pragma\s+(METAL|clang\s+loop|unroll)", piece) else piece
         else:
             tokens.append(Token(space, piece, line))
             space = ""
