@@ -9,7 +9,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
-FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+FORMATTED := $(shell find csrc metal tests/metal tools -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
 .PHONY: build demo test mutants mutants-doc lint format clean check check-builds replay sanitize \
   address-spaces aarch64 macos-wheels
