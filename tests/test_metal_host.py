@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from host_module import Build, CompileError, Constant, HostFault, HostModule, Writable, build
+from host_module import ROOT, Build, CompileError, Constant, HostFault, HostModule, Writable, build
 
 SOURCES = Path(__file__).parent / "metal"
 NAN = np.float32("nan")
@@ -305,6 +308,22 @@ def test_arithmetic(language: HostModule) -> None:
     out = np.zeros(8, np.float32)
     run_lanes(language, "arithmetic", out)
     np.testing.assert_array_equal(out, np.array([2048, 2049, 256, 10, np.pi, 65504, 2, 7], np.float32))
+
+
+@pytest.mark.slow
+def test_example_of_the_documents() -> None:
+    document = (ROOT / "docs" / "host_runtime.md").read_text()
+    example = re.search(r"^## Run a kernel of your own\n.*?```python\n(.*?)```", document, re.MULTILINE | re.DOTALL)
+    assert example and len(example[1].splitlines()) == 10
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": "tools"}
+        return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+    done = run(example[1])
+    assert "device_read_bytes=256, device_write_bytes=256" in done.stdout, done.stderr
+    assert done.stdout.endswith("[0. 2. 4. 6.]\n")
+    assert "twice.metal:2: read of 4 bytes out of bounds" in run(example[1].replace("(2, 1, 1)", "(3, 1, 1)")).stderr
 
 
 # ---- matmul2d ----

@@ -229,7 +229,7 @@ def runtime_objects(how: Build, folder: Path) -> list[Object]:
 def kernel_objects(source: Path, folder: Path, how: Build, root: Path) -> list[Object]:
     """For both lane modes."""
     instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
-    part = folder / f"{source.stem}-{_fingerprint(how, source.resolve(), str(root), os.getpid())}.cpp"
+    part = folder / f"{source.stem}-{_fingerprint(how, source, str(root), os.getpid())}.cpp"
     translate(source, part, how, root)
     key = _fingerprint(how, part, *_headers())
     translated = part.replace(folder / f"{source.stem}-{key}.cpp")
@@ -260,10 +260,11 @@ def build(
     """
     if shutil.which(how.compiler) is None:
         raise CompileError(f"there is no C++ compiler {how.compiler!r}: install g++, or set CXX")
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     objects = runtime_objects(how, folder)
     for source in sources:
-        objects += kernel_objects(source, folder, how, root)
+        objects += kernel_objects(source.resolve(), folder, how, root)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # The kernels, which come last, take longest.
         compiled = pool.map(lambda one: one.compile(how), reversed(objects))
