@@ -13,6 +13,8 @@
 #include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
+#include "csrc/disabled.h"
+#include "csrc/explain.h"
 #include "csrc/host_run.h"
 #include "csrc/metal_host/multiply_tile.h"
 #include "csrc/ops.h"
@@ -174,42 +176,59 @@ void bind_report(nb::module_& m) {
       });
 }
 
+Activation parse_activation(std::string_view op, const std::optional<std::string>& text) {
+  constexpr Activation kAll[] = {Activation::none, Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                 Activation::silu};
+  std::vector<std::pair<std::string_view, Activation>> names;
+  for (const Activation activation : kAll) {
+    names.emplace_back(to_string(activation), activation);
+  }
+  return text ? parse<Activation>(op, *text, names) : Activation::none;
+}
+
+using Name = std::optional<std::string>;
+using MaybeArray = std::optional<mx::array>;
+using MaybeDtype = std::optional<mx::Dtype>;
+
+// Docstrings are those of mlx_gemm/ops.py, which checks the arguments.
 void bind_ops(nb::module_& m) {
-  m.def("matmul", &matmul, "a"_a, "b"_a, nb::kw_only(), "kernel"_a = nb::none(), "stream"_a = nb::none(),
-        R"(Matrix product with the shapes, promotion and broadcasting of mx.matmul. Lazy.
-
-Args:
-    a: [..., M, K] or [K].
-    b: [..., K, N] or [N]; float32 is multiplied by this package on CPU streams, other types by mx.matmul.
-    kernel: name of the kernel to run (float32); None lets the policy choose.
-    stream: stream or device.
-
-Returns:
-    [..., M, N] in the promoted type; float32 is accumulated in float32.
-
-Raises:
-    ValueError: shapes or types that do not fit, an unknown kernel, or one that cannot run these shapes.)");
-  m.def("linear", &linear, "x"_a, "weight"_a, "bias"_a = nb::none(), nb::kw_only(), "kernel"_a = nb::none(),
-        "stream"_a = nb::none(),
-        R"(x @ weight.T + bias. Lazy.
-
-Args:
-    x: [..., K].
-    weight: [N, K].
-    bias: [N], or None.
-    kernel, stream: as for matmul.
-
-Returns:
-    [..., N] in the type that all operands promote to; float32 is accumulated in float32.
-
-Raises:
-    ValueError: as for matmul.)");
-  m.def("explain", &explain, "a"_a, "b"_a, nb::kw_only(), "kernel"_a = nb::none(), "bias"_a = nb::none(),
-        "stream"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
-        R"(What matmul(a, b) would run. Evaluates the operands, computes no product.
-
-Raises:
-    ValueError: as for matmul.)");
+  m.def(
+      "matmul",
+      [](const mx::array& a, const mx::array& b, const Name& kernel, const MaybeDtype& out_dtype,
+         const mx::StreamOrDevice& stream) { return matmul(a, b, {kernel, out_dtype, stream}); },
+      "a"_a, "b"_a, nb::kw_only(), "kernel"_a = nb::none(), "out_dtype"_a = nb::none(), "stream"_a = nb::none());
+  m.def(
+      "addmm",
+      [](const mx::array& c, const mx::array& a, const mx::array& b, float alpha, float beta, const Name& activation,
+         const Name& kernel, const MaybeDtype& out_dtype, const mx::StreamOrDevice& stream) {
+        return addmm(c, a, b, {alpha, beta}, parse_activation("addmm", activation), {kernel, out_dtype, stream});
+      },
+      "c"_a, "a"_a, "b"_a, "alpha"_a = 1.0f, "beta"_a = 1.0f, nb::kw_only(), "activation"_a = nb::none(),
+      "kernel"_a = nb::none(), "out_dtype"_a = nb::none(), "stream"_a = nb::none());
+  m.def(
+      "linear",
+      [](const mx::array& x, const mx::array& weight, const MaybeArray& bias, const Name& activation,
+         const MaybeArray& residual, const Name& kernel, const MaybeDtype& out_dtype,
+         const mx::StreamOrDevice& stream) {
+        return linear({x, weight, bias, residual}, parse_activation("linear", activation), {kernel, out_dtype, stream});
+      },
+      "x"_a, "weight"_a, "bias"_a = nb::none(), nb::kw_only(), "activation"_a = nb::none(), "residual"_a = nb::none(),
+      "kernel"_a = nb::none(), "out_dtype"_a = nb::none(), "stream"_a = nb::none());
+  m.def(
+      "explain",
+      [](const mx::array& a, const mx::array& b, const MaybeArray& c, const MaybeArray& bias, const Name& activation,
+         const Name& kernel, const MaybeDtype& out_dtype, const mx::StreamOrDevice& stream) {
+        nb::gil_scoped_release released;
+        return explain({a, b, c, bias}, parse_activation("explain", activation), {kernel, out_dtype, stream});
+      },
+      "a"_a, "b"_a, nb::kw_only(), "c"_a = nb::none(), "bias"_a = nb::none(), "activation"_a = nb::none(),
+      "kernel"_a = nb::none(), "out_dtype"_a = nb::none(), "stream"_a = nb::none());
+  m.def(
+      "assign", [](mx::array& target, const mx::array& value) { target.overwrite_descriptor(value); }, "target"_a,
+      "value"_a, "Makes an array object stand for another value, as the in-place operators do.");
+  m.def(
+      "disable", [](bool enter) { disabled_depth() += enter ? 1 : -1; }, "enter"_a,
+      "Enters or leaves a scope in which the ops that this thread builds are MLX's own.");
 }
 
 void bind_registry(nb::module_& m) {

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/cpu/epilogue.h"
 #include "csrc/backends/cpu/host_play.h"
 #include "csrc/backends/cpu/strided_copy.h"
 #include "csrc/backends/device_traits.h"
@@ -100,63 +101,59 @@ struct Task {
   GemmView view;
   Source a;
   Source b;
-  const float* bias;  // nullptr without one
-  int64_t bias_stride;
-  float* c;
-  int64_t c_rows;
-  int64_t c_columns;
+  float* d;
+  int64_t size;  // elements of D
+  CpuEpilogue epilogue;
 
   void operator()() const {
     if (view.problem.K == 0) {
-      fill_bias();
+      std::fill_n(d, size, 0.0f);
+      finish(1.0f);
     } else if (kernel == nullptr) {
       run_blas();
+      finish(1.0f);
     } else {
       run_kernel();
+      finish(epilogue.epilogue.alpha);
     }
   }
 
-  // Every row of C becomes the bias, or zero.
-  void fill_bias() const {
-    std::fill_n(c, c_rows * c_columns, 0.0f);
-    if (bias != nullptr) {
-      add_bias();
-    }
-  }
-
-  void add_bias() const {
-    for (int64_t row = 0; row < c_rows; ++row) {
-      for (int64_t column = 0; column < c_columns; ++column) {
-        c[row * c_columns + column] += bias[column * bias_stride];
-      }
+  void finish(float alpha) const {
+    if (!epilogue.epilogue.is_identity()) {
+      epilogue.apply(d, alpha);
     }
   }
 
   void run_blas() const {
     const float* a_data = a.addressable();
     const float* b_data = b.addressable();
-    if (bias != nullptr) {
-      fill_bias();
-    }
     for_each_product(view, [&](const OperandOffsets& at) {
-      blas_gemm(view.problem, a_data + at.a, b_data + at.b, c + at.c, bias != nullptr);
+      blas_gemm(view.problem, epilogue.epilogue.alpha, a_data + at.a, b_data + at.b, d + at.c);
     });
   }
 
   void run_kernel() const {
-    const HostOperands operands{a.addressable(), b.addressable(), c};
+    const HostOperands operands{a.addressable(), b.addressable(), d};
     try {
       for_each_product(view, [&](const OperandOffsets& at) { play(plan_launch(*kernel, view.problem, at), operands); });
     } catch (...) {
       // Nobody must take a half-written product for a result.
-      std::fill_n(c, c_rows * c_columns, std::numeric_limits<float>::quiet_NaN());
+      std::fill_n(d, size, std::numeric_limits<float>::quiet_NaN());
       throw;
-    }
-    if (bias != nullptr) {
-      add_bias();
     }
   }
 };
+
+// Strides of `addend` once it is broadcast to `shape`.
+mx::Strides broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
+  mx::Strides strides(shape.size(), 0);
+  const size_t missing = shape.size() - addend.ndim();
+  for (size_t dim = missing; dim < shape.size(); ++dim) {
+    const int own = static_cast<int>(dim - missing);
+    strides[dim] = addend.shape(own) == 1 ? 0 : addend.strides(own);
+  }
+  return strides;
+}
 
 Addressing addressing_for(const Executor& executor) {
   Addressing addressing = executor.kernel == nullptr ? kBlasAddressing : addressing_of(*executor.kernel);
@@ -199,6 +196,14 @@ void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTra
   }
 }
 
+void check_addend(std::string_view op, std::string_view name, const mx::Shape& addend, const mx::Shape& product) {
+  const bool fits = addend.size() <= product.size() && std::equal(addend.rbegin(), addend.rend(), product.rbegin(),
+                                                                  [](int x, int y) { return x == y || x == 1; });
+  if (!fits) {
+    reject(op, "expected ", name, " that broadcasts to the product's shape ", product, ", got ", name, "=", addend);
+  }
+}
+
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor) {
   return view_gemm({a.shape(), a.strides()}, {b.shape(), b.strides()}, addressing_for(executor));
 }
@@ -223,17 +228,27 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   };
 
   const GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::cpu});
-  const bool has_bias = inputs.size() > 2;
+  auto addend = inputs.begin() + 2;
+  const auto next_addend = [&](bool present) {
+    if (!present) {
+      return CpuAddend{};
+    }
+    encoder.set_input_array(*addend);
+    const CpuAddend result{addend->data<float>(), broadcast_strides(*addend, out.shape())};
+    ++addend;
+    return result;
+  };
   Task task{
       .kernel = kernel_,
       .view = view,
       .a = source(inputs[0], view.copy_a),
       .b = source(inputs[1], view.copy_b),
-      .bias = has_bias ? inputs[2].data<float>() : nullptr,
-      .bias_stride = has_bias ? inputs[2].strides(0) : 0,
-      .c = out.data<float>(),
-      .c_rows = static_cast<int64_t>(out.size()) / out.shape(-1),
-      .c_columns = out.shape(-1),
+      .d = out.data<float>(),
+      .size = static_cast<int64_t>(out.size()),
+      .epilogue = {.epilogue = epilogue_,
+                   .shape = out.shape(),
+                   .c = next_addend(epilogue_.has_c),
+                   .residual = next_addend(epilogue_.has_residual)},
   };
   encoder.set_output_array(out);
   Pending::instance().add();
@@ -269,15 +284,18 @@ void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
   });
 }
 
-bool Gemm::is_equivalent(const Primitive& other) const { return kernel_ == static_cast<const Gemm&>(other).kernel_; }
+bool Gemm::is_equivalent(const Primitive& other) const {
+  const auto& gemm = static_cast<const Gemm&>(other);
+  return kernel_ == gemm.kernel_ && epilogue_ == gemm.epilogue_;
+}
 
 std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs) {
   // A function compiled with shapeless=True comes here with shapes that the op never saw.
   const mx::Shape& a = inputs[0].shape();
   const mx::Shape& b = inputs[1].shape();
   mx::Shape shape = product_shape("matmul", a, b);
-  if (inputs.size() > 2 && inputs[2].shape(-1) != shape.back()) {
-    reject("linear", "expected bias of shape (", shape.back(), "), got ", inputs[2].shape());
+  for (size_t i = 2; i < inputs.size(); ++i) {
+    check_addend("matmul", i == 2 && epilogue_.has_c ? "c" : "residual", inputs[i].shape(), shape);
   }
   if (kernel_ != nullptr) {
     check_kernel("matmul", *kernel_, device_traits(stream()), a, b);

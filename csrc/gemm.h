@@ -1,4 +1,4 @@
-// The lazy GEMM primitive: C = A B (+ bias) in float32, on a CPU stream or an Apple GPU.
+// The lazy GEMM primitive: D = activation(alpha A B + beta C) + residual in float32, on a CPU stream or an Apple GPU.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/epilogue.h"
 #include "csrc/layout.h"
 #include "csrc/registry.h"
 #include "mlx/primitives.h"
@@ -32,16 +33,21 @@ Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const Ex
 void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTraits& device, const mx::Shape& a,
                   const mx::Shape& b);
 
+// Throws std::invalid_argument where `addend`, called `name` in the message, does not broadcast to the product's shape.
+void check_addend(std::string_view op, std::string_view name, const mx::Shape& addend, const mx::Shape& product);
+
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor);
 
 // Returns when no stream has a product left to compute, or after a minute.
 void wait_for_pending_products();
 
-// Inputs: a[..., M, K], b[..., K, N], and perhaps bias[N]; float32, at least two dimensions each, not broadcast.
+// Inputs: a[..., M, K], b[..., K, N], then C and the residual where the epilogue has them, which broadcast to
+// [..., M, N]. Float32. a and b have at least two dimensions; nothing is broadcast yet.
 class Gemm : public mx::UnaryPrimitive {
  public:
-  // A null kernel stands for BLAS, on CPU streams only.
-  Gemm(mx::Stream stream, const KernelInfo* kernel) : UnaryPrimitive(stream), kernel_(kernel) {}
+  // A null kernel stands for BLAS, on CPU streams only. A kernel on a GPU has no epilogue.
+  Gemm(mx::Stream stream, const KernelInfo* kernel, const Epilogue& epilogue)
+      : UnaryPrimitive(stream), kernel_(kernel), epilogue_(epilogue) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
   void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
@@ -53,12 +59,14 @@ class Gemm : public mx::UnaryPrimitive {
   std::pair<std::vector<mx::array>, std::vector<int>> vmap(const std::vector<mx::array>& inputs,
                                                            const std::vector<int>& axes) override;
 
-  const char* name() const override { return "mlx_gemm::Gemm"; }
+  // Without blanks: MLX puts the first word into its message when a function with this primitive is exported.
+  const char* name() const override { return "mlx_gemm.Gemm(export_under_mlx_gemm.disabled())"; }
   bool is_equivalent(const Primitive& other) const override;
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override;
 
  private:
   const KernelInfo* kernel_;
+  Epilogue epilogue_;
 };
 
 }  // namespace mlx_gemm

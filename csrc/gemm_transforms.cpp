@@ -1,10 +1,13 @@
 // Gradients and vectorisation of the Gemm primitive, written with the package's own ops.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "csrc/epilogue_ops.h"
 #include "csrc/gemm.h"
 #include "csrc/ops.h"
 #include "mlx/ops.h"
+#include "mlx/transforms.h"
 
 namespace mlx_gemm {
 namespace {
@@ -35,36 +38,68 @@ mx::array sum_to(const mx::array& x, const mx::Shape& shape, const mx::Stream& s
   return leading.empty() ? sum : mx::squeeze(sum, leading, s);
 }
 
-// a^T g, summed over the batch dimensions that b lacks.
-mx::array gradient_of_b(const mx::array& a, const mx::array& b, const mx::array& g, const mx::Stream& s) {
+// What the gradients' products share with the primitive: its alpha. Which kernel suits their shapes the policy decides.
+GemmOptions scaled_by(float alpha) { return {.epilogue = {.alpha = alpha}}; }
+
+// alpha a^T g, summed over the batch dimensions that b lacks.
+mx::array gradient_of_b(const mx::array& a, const mx::array& b, const mx::array& g, float alpha, const mx::Stream& s) {
   if (b.ndim() > 2) {
-    return sum_to(gemm(transposed(a, s), g, {}, s), b.shape(), s);
+    return sum_to(gemm({transposed(a, s), g}, scaled_by(alpha), s), b.shape(), s);
   }
   // One product over all rows does the summing.
   const mx::array a_rows = mx::flatten(a, 0, -2, s);
   const mx::array g_rows = mx::flatten(g, 0, -2, s);
-  return gemm(transposed(a_rows, s), g_rows, {}, s);
+  return gemm({transposed(a_rows, s), g_rows}, scaled_by(alpha), s);
 }
+
+mx::array times(const mx::array& x, float factor, const mx::Stream& s) {
+  return factor == 1.0f ? x : mx::multiply(x, mx::array(factor, x.dtype()), s);
+}
+
+// The inputs of a primitive by their roles.
+struct Roles {
+  const std::vector<mx::array>& inputs;
+  const Epilogue& epilogue;
+
+  enum Role { a, b, c, residual };
+  Role of(int argument) const { return argument == 2 && !epilogue.has_c ? residual : static_cast<Role>(argument); }
+
+  // What the activation is applied to, computed anew.
+  mx::array before_activation(const mx::Stream& s) const {
+    GemmOptions options = scaled_by(epilogue.alpha);
+    options.epilogue.beta = epilogue.beta;
+    const auto c = epilogue.has_c ? std::optional(inputs[2]) : std::nullopt;
+    return gemm({inputs[0], inputs[1], {.c = c}}, options, s);
+  }
+};
 
 }  // namespace
 
-// The gradients' shapes need not suit the kernel that was named for the product: the policy chooses theirs.
 std::vector<mx::array> Gemm::vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
                                  const std::vector<int>& argnums, const std::vector<mx::array>&) {
+  const mx::Stream& s = stream();
+  const Roles roles{primals, epilogue_};
   const mx::array& a = primals[0];
   const mx::array& b = primals[1];
-  const mx::array& g = cotangents[0];
+  mx::array g = cotangents[0];
+  if (epilogue_.activation != Activation::none) {
+    const auto activation = [&](const mx::array& z) { return activate(z, epilogue_.activation, s); };
+    g = mx::vjp(activation, roles.before_activation(s), g).second;
+  }
   std::vector<mx::array> gradients;
   for (const int argument : argnums) {
-    switch (argument) {
-      case 0:
-        gradients.push_back(sum_to(gemm(g, transposed(b, stream()), {}, stream()), a.shape(), stream()));
+    switch (roles.of(argument)) {
+      case Roles::a:
+        gradients.push_back(sum_to(gemm({g, transposed(b, s)}, scaled_by(epilogue_.alpha), s), a.shape(), s));
         break;
-      case 1:
-        gradients.push_back(gradient_of_b(a, b, g, stream()));
+      case Roles::b:
+        gradients.push_back(gradient_of_b(a, b, g, epilogue_.alpha, s));
         break;
-      default:
-        gradients.push_back(sum_to(g, primals[2].shape(), stream()));
+      case Roles::c:
+        gradients.push_back(times(sum_to(g, primals[argument].shape(), s), epilogue_.beta, s));
+        break;
+      case Roles::residual:
+        gradients.push_back(sum_to(cotangents[0], primals[argument].shape(), s));
     }
   }
   return gradients;
@@ -72,13 +107,35 @@ std::vector<mx::array> Gemm::vjp(const std::vector<mx::array>& primals, const st
 
 std::vector<mx::array> Gemm::jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
                                  const std::vector<int>& argnums) {
+  const mx::Stream& s = stream();
+  const Roles roles{primals, epilogue_};
   const mx::Shape shape = product_shape("matmul", primals[0].shape(), primals[1].shape());
+  const auto add = [&](std::optional<mx::array>& sum, const mx::array& term) {
+    sum = sum ? mx::add(*sum, term, s) : term;
+  };
+  std::optional<mx::array> inner;  // the tangent of what the activation is applied to
   std::optional<mx::array> total;
   for (size_t i = 0; i < argnums.size(); ++i) {
-    const mx::array term = argnums[i] == 0   ? gemm(tangents[i], primals[1], {}, stream())
-                           : argnums[i] == 1 ? gemm(primals[0], tangents[i], {}, stream())
-                                             : mx::broadcast_to(tangents[i], shape, stream());
-    total = total ? mx::add(*total, term, stream()) : term;
+    switch (roles.of(argnums[i])) {
+      case Roles::a:
+        add(inner, gemm({tangents[i], primals[1]}, scaled_by(epilogue_.alpha), s));
+        break;
+      case Roles::b:
+        add(inner, gemm({primals[0], tangents[i]}, scaled_by(epilogue_.alpha), s));
+        break;
+      case Roles::c:
+        add(inner, mx::broadcast_to(times(tangents[i], epilogue_.beta, s), shape, s));
+        break;
+      case Roles::residual:
+        add(total, mx::broadcast_to(tangents[i], shape, s));
+    }
+  }
+  if (inner && epilogue_.activation != Activation::none) {
+    const auto activation = [&](const mx::array& z) { return activate(z, epilogue_.activation, s); };
+    inner = mx::jvp(activation, roles.before_activation(s), *inner).second;
+  }
+  if (inner) {
+    add(total, *inner);
   }
   return {*total};
 }
@@ -86,10 +143,10 @@ std::vector<mx::array> Gemm::jvp(const std::vector<mx::array>& primals, const st
 // The mapped axis becomes the first batch dimension of every operand that has it.
 std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector<mx::array>& inputs,
                                                                const std::vector<int>& axes) {
-  const auto unmapped_dims = [&](int i) { return static_cast<int>(inputs[i].ndim()) - (axes[i] >= 0 ? 1 : 0); };
+  const auto unmapped_dims = [&](size_t i) { return static_cast<int>(inputs[i].ndim()) - (axes[i] >= 0 ? 1 : 0); };
   const int dims = std::max(unmapped_dims(0), unmapped_dims(1));
   // Axes of length 1 after the mapped one, so that broadcasting aligns it across operands.
-  const auto map_first = [&](int i) {
+  const auto map_first = [&](size_t i) {
     if (axes[i] < 0) {
       return inputs[i];
     }
@@ -101,16 +158,20 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
     return filler.empty() ? first : mx::expand_dims(first, filler, stream());
   };
 
-  const GemmOptions options{.kernel = kernel_};
-  const mx::array a = map_first(0);
-  const mx::array b = map_first(1);
-  if (inputs.size() == 2) {
-    return {{gemm(a, b, options, stream())}, {0}};
+  Addends addends;
+  if (epilogue_.has_c) {
+    addends.c = map_first(2);
   }
-  if (axes[2] >= 0) {
-    return {{mx::add(gemm(a, b, options, stream()), map_first(2), stream())}, {0}};
+  if (epilogue_.has_residual) {
+    addends.residual = map_first(inputs.size() - 1);
   }
-  return {{gemm(a, b, options, stream(), inputs[2])}, {0}};
+  const GemmOptions options{.kernel = kernel_, .epilogue = epilogue_};
+  if (axes[0] < 0 && axes[1] < 0) {
+    // One product for all: only what is added to it is mapped.
+    const mx::array product = gemm({inputs[0], inputs[1]}, {.kernel = kernel_}, stream());
+    return {{apply_epilogue(product, addends, epilogue_, stream())}, {0}};
+  }
+  return {{gemm({map_first(0), map_first(1), addends}, options, stream())}, {0}};
 }
 
 }  // namespace mlx_gemm

@@ -1,74 +1,13 @@
 #include "csrc/ops.h"
 
-#include <algorithm>
-
 #include "csrc/backends/device_traits.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
+#include "csrc/disabled.h"
 #include "mlx/ops.h"
-#include "mlx/transforms.h"
 
 namespace mlx_gemm {
 namespace {
-
-Dtype dtype_of(const mx::array& x) {
-  switch (x.dtype().val()) {
-    case mx::Dtype::Val::float16:
-      return Dtype::float16;
-    case mx::Dtype::Val::bfloat16:
-      return Dtype::bfloat16;
-    case mx::Dtype::Val::float64:
-      return Dtype::float64;
-    case mx::Dtype::Val::complex64:
-      return Dtype::complex64;
-    default:  // promotion left only inexact types
-      return Dtype::float32;
-  }
-}
-
-mx::Dtype promoted_type(std::string_view op, const mx::array& a, const mx::array& b,
-                        const std::optional<mx::array>& bias = {}) {
-  const mx::Dtype type = bias ? mx::result_type(a, b, *bias) : mx::result_type(a, b);
-  if (!mx::issubdtype(type, mx::inexact)) {
-    reject(op, "expected operands that promote to a floating-point or complex type, got ", a.dtype(), " and ",
-           b.dtype());
-  }
-  return type;
-}
-
-// Operands of mx.matmul as matrices: promoted, a 1-D a as a row and a 1-D b as a column.
-struct Matrices {
-  mx::array a;
-  mx::array b;
-};
-
-Matrices matrices(std::string_view op, const mx::array& a, const mx::array& b, const mx::Stream& s) {
-  if (a.ndim() == 0 || b.ndim() == 0) {
-    reject(op, "expected operands with at least one dimension, got a=", a.shape(), " b=", b.shape());
-  }
-  const mx::Dtype type = promoted_type(op, a, b);
-  const auto matrix = [&](const mx::array& x, int new_axis) {
-    const mx::array typed = mx::astype(x, type, s);
-    return x.ndim() == 1 ? mx::expand_dims(typed, new_axis, s) : typed;
-  };
-  return {matrix(a, 0), matrix(b, 1)};
-}
-
-// Candidates that lose for the same reason, in the order of the first; a reason that names its candidate is told
-// without.
-std::vector<std::pair<std::string, std::string>> rejections_by_reason(const Plan& plan) {
-  std::vector<std::pair<std::string, std::string>> groups;
-  for (const auto& [candidate, reason] : plan.rejected) {
-    const std::string rule = reason.starts_with(candidate + " ") ? reason.substr(candidate.size() + 1) : reason;
-    const auto group = std::ranges::find(groups, rule, [](const auto& entry) { return entry.first; });
-    if (group == groups.end()) {
-      groups.emplace_back(rule, candidate);
-    } else {
-      group->second += ", " + candidate;
-    }
-  }
-  return groups;
-}
 
 void check_lowering(std::string_view op, Dtype dtype, const DeviceTraits& device) {
   if (lowering_loses_precision(dtype, device)) {
@@ -77,17 +16,38 @@ void check_lowering(std::string_view op, Dtype dtype, const DeviceTraits& device
   }
 }
 
-void check_forced(const GemmOptions& options, const mx::array& a, const mx::array& b, const DeviceTraits& device) {
-  if (dtype_of(a) != options.kernel->in) {
-    reject(options.op, options.kernel->name, " multiplies ", to_string(options.kernel->in), ", got ", a.dtype());
+void check_activation(std::string_view op, Activation activation, const mx::Dtype& type) {
+  if (activation != Activation::none && type == mx::complex64) {
+    reject(op, "expected real operands for the activation ", to_string(activation), ", got ", type);
   }
-  check_kernel(options.op, *options.kernel, device, a.shape(), b.shape());
 }
 
-mx::array gemm_op(const KernelInfo* kernel, const mx::Stream& stream, std::vector<mx::array> inputs) {
-  mx::Shape shape = product_shape("matmul", inputs[0].shape(), inputs[1].shape());
-  const mx::Dtype dtype = inputs[0].dtype();
-  return mx::array(std::move(shape), dtype, std::make_shared<Gemm>(stream, kernel), std::move(inputs));
+mx::array without_axes(const mx::array& x, const std::vector<int>& axes, const mx::Stream& s) {
+  return axes.empty() ? x : mx::squeeze(x, axes, s);
+}
+
+mx::array lowered(const GemmOperands& operands, const Epilogue& epilogue, const mx::Stream& s) {
+  const auto& [a, b, addends] = operands;
+  ++counters().lowered;
+  const bool fits_addmm = addends.c && a.dtype() != mx::complex64 && a.shape(-1) > 0;  // 0: MLX 0.32.4 cannot
+  if (!fits_addmm) {
+    return apply_epilogue(mx::matmul(a, b, s), addends, epilogue, s);
+  }
+  const mx::array sum = mx::addmm(*addends.c, a, b, epilogue.alpha, epilogue.beta, s);
+  return apply_epilogue(sum, {.residual = addends.residual}, {.activation = epilogue.activation}, s);
+}
+
+mx::array gemm_op(const KernelInfo* kernel, const GemmOperands& operands, const Epilogue& epilogue,
+                  const mx::Stream& s) {
+  std::vector<mx::array> inputs{operands.a, operands.b};
+  for (const auto& addend : {operands.addends.c, operands.addends.residual}) {
+    if (addend) {
+      inputs.push_back(*addend);
+    }
+  }
+  mx::Shape shape = product_shape("matmul", operands.a.shape(), operands.b.shape());
+  return mx::array(std::move(shape), operands.a.dtype(), std::make_shared<Gemm>(s, kernel, epilogue),
+                   std::move(inputs));
 }
 
 }  // namespace
@@ -108,113 +68,183 @@ const KernelInfo* kernel_named(std::string_view op, const std::optional<std::str
   return kernel;
 }
 
-mx::array gemm(const mx::array& a, const mx::array& b, const GemmOptions& options, const mx::Stream& stream,
-               const std::optional<mx::array>& bias) {
-  product_shape(options.op, a.shape(), b.shape());
-  const DeviceTraits device = device_traits(stream);
-  const Dtype dtype = dtype_of(a);
-  const KernelInfo* kernel = options.kernel;
-  if (kernel != nullptr) {
-    check_forced(options, a, b, device);
-  } else {
-    const Plan plan = choose(problem_of(a.shape(), b.shape(), dtype, {nullptr, device.backend}), device);
-    if (plan.route == Route::mlx) {
-      check_lowering(options.op, dtype, device);
-      ++counters().lowered;
-      if (bias && a.shape(-1) == 0) {
-        return mx::add(mx::matmul(a, b, stream), *bias, stream);  // addmm of MLX 0.32.4 cannot reshape it
-      }
-      return bias ? mx::addmm(*bias, a, b, 1.0f, 1.0f, stream) : mx::matmul(a, b, stream);
-    }
-    kernel = plan.kernel;
+Dtype dtype_of(const mx::array& x) {
+  switch (x.dtype().val()) {
+    case mx::Dtype::Val::float16:
+      return Dtype::float16;
+    case mx::Dtype::Val::bfloat16:
+      return Dtype::bfloat16;
+    case mx::Dtype::Val::float64:
+      return Dtype::float64;
+    case mx::Dtype::Val::complex64:
+      return Dtype::complex64;
+    default:  // promotion left only inexact types
+      return Dtype::float32;
   }
-  if (device.backend == Backend::metal) {
-    const mx::array product =
-        gemm_op(kernel, stream, {mx::contiguous(a, false, stream), mx::contiguous(b, false, stream)});
-    return bias ? mx::add(product, *bias, stream) : product;
-  }
-  std::vector<mx::array> inputs{a, b};
-  if (bias) {
-    inputs.push_back(*bias);
-  }
-  return gemm_op(kernel, stream, std::move(inputs));
 }
 
-mx::array matmul(const mx::array& a, const mx::array& b, const std::optional<std::string>& kernel,
-                 const mx::StreamOrDevice& stream) {
-  const mx::Stream s = mx::to_stream(stream);
-  const GemmOptions options{.kernel = kernel_named("matmul", kernel), .op = "matmul"};
-  const Matrices operands = matrices(options.op, a, b, s);
-  const mx::array product = gemm(operands.a, operands.b, options, s);
-  std::vector<int> added;
+mx::Dtype promoted_type(std::string_view op, const std::vector<mx::array>& operands) {
+  const mx::Dtype type = mx::result_type(operands);
+  if (!mx::issubdtype(type, mx::inexact)) {
+    std::ostringstream types;
+    for (const mx::array& operand : operands) {
+      types << (&operand == &operands.front() ? "" : ", ") << operand.dtype();
+    }
+    reject(op, "expected operands that promote to a floating-point or complex type, got ", types.str());
+  }
+  return type;
+}
+
+GemmOperands matrices(std::string_view op, const mx::array& a, const mx::array& b, const mx::Dtype& type,
+                      const mx::Stream& s) {
+  if (a.ndim() == 0 || b.ndim() == 0) {
+    reject(op, "expected operands with at least one dimension, got a=", a.shape(), " b=", b.shape());
+  }
+  const auto matrix = [&](const mx::array& x, int new_axis) {
+    const mx::array typed = mx::astype(x, type, s);
+    return x.ndim() == 1 ? mx::expand_dims(typed, new_axis, s) : typed;
+  };
+  return {matrix(a, 0), matrix(b, 1)};
+}
+
+mx::Dtype result_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked) {
+  if (!asked || *asked == promoted) {
+    return promoted;
+  }
+  const bool half = promoted == mx::float16 || promoted == mx::bfloat16;
+  if (!half || *asked != mx::float32) {
+    reject(op, "expected out_dtype ", promoted, half ? " or float32" : "", " for operands that promote to ", promoted,
+           ", got ", *asked);
+  }
+  return *asked;
+}
+
+std::vector<int> added_axes(const mx::array& a, const mx::array& b) {
+  std::vector<int> axes;
   if (a.ndim() == 1) {
-    added.push_back(-2);
+    axes.push_back(-2);
   }
   if (b.ndim() == 1) {
-    added.push_back(-1);
+    axes.push_back(-1);
   }
-  return added.empty() ? product : mx::squeeze(product, added, s);
+  return axes;
 }
 
-mx::array linear(const mx::array& x, const mx::array& weight, const std::optional<mx::array>& bias,
-                 const std::optional<std::string>& kernel, const mx::StreamOrDevice& stream) {
-  const mx::Stream s = mx::to_stream(stream);
-  const GemmOptions options{.kernel = kernel_named("linear", kernel), .op = "linear"};
+mx::array with_axes(mx::array x, const std::vector<int>& axes, const mx::Stream& s) {
+  if (x.ndim() == 0) {
+    return x;
+  }
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    x = mx::expand_dims(x, *axis, s);
+  }
+  return x;
+}
+
+Plan planned(const Problem& problem, const DeviceTraits& device, const KernelInfo* named) {
+  if (is_disabled()) {
+    return {.route = Route::mlx, .reason = "mlx_gemm.disabled() is in force"};
+  }
+  return choose(problem, device, named);
+}
+
+void check_named_kernel(const GemmOptions& options, const mx::array& a, const mx::array& b,
+                        const DeviceTraits& device) {
+  if (is_disabled()) {
+    reject(options.op, "kernel ", options.kernel->name, " is named, and mlx_gemm.disabled() is in force");
+  }
+  if (dtype_of(a) != options.kernel->in) {
+    reject(options.op, options.kernel->name, " multiplies ", to_string(options.kernel->in), ", got ", a.dtype());
+  }
+  check_kernel(options.op, *options.kernel, device, a.shape(), b.shape());
+}
+
+mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stream& stream) {
+  const auto& [a, b, addends] = operands;
+  const mx::Shape shape = product_shape(options.op, a.shape(), b.shape());
+  Epilogue& epilogue = options.epilogue;
+  epilogue.has_c = addends.c.has_value();
+  epilogue.has_residual = addends.residual.has_value();
+  if (addends.c) {
+    check_addend(options.op, "c", addends.c->shape(), shape);
+  }
+  if (addends.residual) {
+    check_addend(options.op, "residual", addends.residual->shape(), shape);
+  }
+  const DeviceTraits device = device_traits(stream);
+  if (options.kernel != nullptr) {
+    check_named_kernel(options, a, b, device);
+  }
+  if (epilogue.has_c && epilogue.beta == 0.0f) {
+    return gemm({a, b, {.residual = addends.residual}}, options, stream);
+  }
+  if (epilogue.alpha == 0.0f) {
+    epilogue.alpha = 1.0f;
+    return apply_epilogue(mx::zeros(shape, a.dtype(), stream), addends, epilogue, stream);
+  }
+  const Dtype dtype = dtype_of(a);
+  const Executor executor{options.kernel, device.backend};
+  const Plan plan = planned(problem_of(a.shape(), b.shape(), dtype, executor), device, options.kernel);
+  if (plan.route == Route::mlx) {
+    check_lowering(options.op, dtype, device);
+    return lowered(operands, epilogue, stream);
+  }
+  if (device.backend == Backend::metal) {
+    const GemmOperands contiguous{mx::contiguous(a, false, stream), mx::contiguous(b, false, stream)};
+    return apply_epilogue(gemm_op(plan.kernel, contiguous, {}, stream), addends, epilogue, stream);
+  }
+  return gemm_op(plan.kernel, operands, epilogue, stream);
+}
+
+mx::array matmul(const mx::array& a, const mx::array& b, const Request& request) {
+  const mx::Stream s = mx::to_stream(request.stream);
+  const GemmOptions options{.kernel = kernel_named("matmul", request.kernel), .op = "matmul"};
+  const mx::Dtype type = result_dtype(options.op, promoted_type(options.op, {a, b}), request.out_dtype);
+  return without_axes(gemm(matrices(options.op, a, b, type, s), options, s), added_axes(a, b), s);
+}
+
+mx::array addmm(const mx::array& c, const mx::array& a, const mx::array& b, const AddmmFactors& factors,
+                Activation activation, const Request& request) {
+  const mx::Stream s = mx::to_stream(request.stream);
+  const GemmOptions options{
+      .kernel = kernel_named("addmm", request.kernel),
+      .op = "addmm",
+      .epilogue = {.alpha = factors.alpha, .beta = factors.beta, .activation = activation},
+  };
+  const mx::Dtype type = result_dtype(options.op, promoted_type(options.op, {a, b, c}), request.out_dtype);
+  check_activation(options.op, activation, type);
+  GemmOperands operands = matrices(options.op, a, b, type, s);
+  operands.addends.c = with_axes(mx::astype(c, type, s), added_axes(a, b), s);
+  return without_axes(gemm(operands, options, s), added_axes(a, b), s);
+}
+
+mx::array linear(const LinearOperands& operands, Activation activation, const Request& request) {
+  const mx::Stream s = mx::to_stream(request.stream);
+  const auto& [x, weight, bias, residual] = operands;
+  const GemmOptions options{
+      .kernel = kernel_named("linear", request.kernel), .op = "linear", .epilogue = {.activation = activation}};
   if (x.ndim() == 0 || weight.ndim() != 2 || x.shape(-1) != weight.shape(1)) {
     reject(options.op, "expected x[..., K] and weight[N, K], got x=", x.shape(), " weight=", weight.shape());
   }
   if (bias && bias->shape() != mx::Shape{weight.shape(0)}) {
     reject(options.op, "expected bias[N] with N=", weight.shape(0), ", got bias=", bias->shape());
   }
-  const mx::Dtype type = promoted_type(options.op, x, weight, bias);
-  const mx::array rows = x.ndim() == 1 ? mx::expand_dims(x, 0, s) : x;
+  std::vector<mx::array> all{x, weight};
+  for (const auto& addend : {bias, residual}) {
+    if (addend) {
+      all.push_back(*addend);
+    }
+  }
+  const mx::Dtype type = result_dtype(options.op, promoted_type(options.op, all), request.out_dtype);
+  check_activation(options.op, activation, type);
   const mx::array columns = mx::transpose(mx::astype(weight, type, s), s);
-  const auto typed_bias = bias ? std::optional(mx::astype(*bias, type, s)) : bias;
-  const mx::array product = gemm(mx::astype(rows, type, s), columns, options, s, typed_bias);
-  return x.ndim() == 1 ? mx::squeeze(product, -2, s) : product;
-}
-
-Explanation explain(const mx::array& a, const mx::array& b, const std::optional<std::string>& kernel,
-                    const std::optional<mx::array>& bias, const mx::StreamOrDevice& stream) {
-  const mx::Stream s = mx::to_stream(stream);
-  const DeviceTraits device = device_traits(s);
-  const GemmOptions options{.kernel = kernel_named("explain", kernel), .op = "explain"};
-  Matrices operands = matrices(options.op, a, b, s);
-  const mx::Shape shape = product_shape(options.op, operands.a.shape(), operands.b.shape());
-  if (bias && bias->shape() != mx::Shape{shape.back()}) {
-    reject(options.op, "expected bias[N] with N=", shape.back(), ", got bias=", bias->shape());
+  GemmOperands product = matrices(options.op, x, columns, type, s);
+  if (bias) {
+    product.addends.c = mx::astype(*bias, type, s);
   }
-  if (options.kernel != nullptr) {
-    check_forced(options, operands.a, operands.b, device);
+  if (residual) {
+    product.addends.residual = with_axes(mx::astype(*residual, type, s), added_axes(x, columns), s);
   }
-  const Dtype dtype = dtype_of(operands.a);
-  const Executor executor{options.kernel, device.backend};
-  const Problem built = problem_of(operands.a.shape(), operands.b.shape(), dtype, executor);
-
-  mx::eval({operands.a, operands.b});
-  const GemmView view = view_operands(operands.a, operands.b, executor);
-  // The layout that the caller has, not that of the copies.
-  const GemmView given = view_operands(operands.a, operands.b, {nullptr, device.backend});
-  Explanation result{given.problem, choose(built, device, options.kernel)};
-  result.problem.dtype = dtype;
-  result.plan.rejected = rejections(built, device, result.plan);
-  if (result.plan.route != Route::mlx) {
-    result.plan.copies = view.copy_a + view.copy_b;
-  }
-  return result;
-}
-
-std::string to_string(const Explanation& explanation) {
-  const Plan& plan = explanation.plan;
-  std::ostringstream text;
-  text << describe(explanation.problem) << "\n";
-  text << "runs " << (plan.kernel != nullptr ? plan.kernel->name : to_string(plan.route)) << ": " << plan.reason
-       << "\n";
-  text << "copies " << plan.copies << (plan.copies == 1 ? " operand" : " operands");
-  for (const auto& [reason, candidates] : rejections_by_reason(plan)) {
-    text << "\nnot " << candidates << ": " << reason;
-  }
-  return text.str();
+  return without_axes(gemm(product, options, s), added_axes(x, columns), s);
 }
 
 }  // namespace mlx_gemm

@@ -90,9 +90,6 @@ Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
     return {.route = Route::mlx,
             .reason = sentence("the CPU path multiplies float32, this is ", to_string(problem.dtype))};
   }
-  if (problem.batch != 1) {
-    return {.route = Route::mlx, .reason = "the CPU path takes one matrix B, this is a batch"};
-  }
   if (!device.blas) {
     return {.route = Route::mlx, .reason = "no BLAS is loaded"};
   }

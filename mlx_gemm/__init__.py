@@ -1,7 +1,7 @@
 """Hand-written GEMM kernels for MLX.
 
-`matmul` and `linear` are lazy, differentiable MLX ops. On a CPU stream float32 runs on a fast BLAS, or, when a kernel
-is named, on that very Metal kernel through the package's Metal host runtime.
+`matmul`, `addmm` and `linear` are lazy, differentiable MLX ops. On a CPU stream float32 runs on a fast BLAS, or, when a
+kernel is named, on that very Metal kernel through the package's Metal host runtime.
 """
 
 from __future__ import annotations
@@ -73,16 +73,20 @@ if sys.platform == "linux":
 
 from mlx_gemm import host, nn  # noqa: E402
 from mlx_gemm.kernels import KernelInfo, Plan, explain, kernels  # noqa: E402
-from mlx_gemm.ops import linear, matmul  # noqa: E402
+from mlx_gemm.ops import addmm, linear, matmul  # noqa: E402
+from mlx_gemm.routing import disabled, patch  # noqa: E402
 
 __all__ = [
     "KernelInfo",
     "Plan",
     "__version__",
+    "addmm",
+    "disabled",
     "explain",
     "host",
     "kernels",
     "linear",
     "matmul",
     "nn",
+    "patch",
 ]

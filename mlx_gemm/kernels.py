@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlx_gemm import _ext
 from mlx_gemm._ext import KernelInfo, Plan
-from mlx_gemm.ops import check_arrays, check_kernel, check_precision
+from mlx_gemm.ops import check_arrays, check_optional_arrays, check_request
 
 __all__ = ["KernelInfo", "Plan", "explain", "kernels"]
 
@@ -30,9 +30,12 @@ def explain(
     a: mx.array,
     b: mx.array,
     *,
+    c: mx.array | None = None,
     bias: mx.array | None = None,
+    activation: str | None = None,
     precision: str | None = None,
     kernel: str | None = None,
+    out_dtype: mx.Dtype | None = None,
     stream: mx.Stream | mx.Device | None = None,
 ) -> Plan:
     """Which implementation `matmul(a, b)` would run, and why not the others.
@@ -42,9 +45,12 @@ def explain(
     Args:
         a: `[..., M, K]`, as for `matmul`.
         b: `[..., K, N]`, as for `matmul`.
-        bias: `[N]`, added to every row by `linear`.
+        c: what `addmm` adds, or None.
+        bias: `[N]`, added to every row by `linear`, or None.
+        activation: as for `addmm`.
         precision: as for `matmul`.
         kernel: as for `matmul`.
+        out_dtype: as for `matmul`.
         stream: stream or device that would run it.
 
     Returns:
@@ -60,8 +66,6 @@ def explain(
         'naive'
     """
     check_arrays("explain", a=a, b=b)
-    if bias is not None:
-        check_arrays("explain", bias=bias)
-    check_precision("explain", precision)
-    check_kernel("explain", kernel)
-    return _ext.explain(a, b, bias=bias, kernel=kernel, stream=stream)
+    check_optional_arrays("explain", c=c, bias=bias)
+    check_request("explain", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype)
+    return _ext.explain(a, b, c=c, bias=bias, activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream)

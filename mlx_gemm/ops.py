@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 import mlx.core as mx
 
 from mlx_gemm import _ext
@@ -15,6 +17,7 @@ def matmul(
     *,
     precision: str | None = None,
     kernel: str | None = None,
+    out_dtype: mx.Dtype | None = None,
     stream: mx.Stream | mx.Device | None = None,
 ) -> mx.array:
     """Matrix product, C[..., m, n] = sum_k a[..., m, k] b[..., k, n], lazy like any MLX op.
@@ -28,10 +31,12 @@ def matmul(
         kernel: name of the kernel that must run, from `kernels()`: float32, within the kernel's own rules. On a CPU it
             runs through the Metal host runtime, on an Apple GPU it is compiled at run time. None chooses; `explain`
             says what.
+        out_dtype: type of the result: the type that the operands promote to, or float32 for operands that promote to
+            float16 or bfloat16, whose products and sums are then never rounded to it. None is the promoted type.
         stream: stream or device to run on.
 
     Returns:
-        `[..., M, N]` in the type that the operands promote to.
+        `[..., M, N]` in `out_dtype`.
 
     Raises:
         TypeError: an operand is not an `mlx.core.array`.
@@ -46,9 +51,59 @@ def matmul(
         (2, 4)
     """
     check_arrays("matmul", a=a, b=b)
-    check_precision("matmul", precision)
-    check_kernel("matmul", kernel)
-    return _ext.matmul(a, b, kernel=kernel, stream=stream)
+    check_request("matmul", precision=precision, kernel=kernel, out_dtype=out_dtype)
+    return _ext.matmul(a, b, kernel=kernel, out_dtype=out_dtype, stream=stream)
+
+
+def addmm(
+    c: mx.array,
+    a: mx.array,
+    b: mx.array,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    *,
+    activation: str | None = None,
+    precision: str | None = None,
+    kernel: str | None = None,
+    out_dtype: mx.Dtype | None = None,
+    stream: mx.Stream | mx.Device | None = None,
+) -> mx.array:
+    """D = activation(alpha a b + beta c), lazy like any MLX op.
+
+    Shapes, type promotion, 1-D operands and broadcasting are those of `mx.addmm`; complex operands too.
+
+    Args:
+        c: any shape that broadcasts to the product's, a scalar too.
+        a: `[..., M, K]`, or `[K]` for a row.
+        b: `[..., K, N]`, or `[K]` for a column.
+        alpha: factor of the product, in float32. 0 ignores `a` and `b`, whatever they hold.
+        beta: factor of `c`, in float32. 0 ignores `c`, whatever it holds.
+        activation: None, "relu", "gelu", "gelu_tanh" or "silu", applied to the sum.
+        precision: as for `matmul`.
+        kernel: as for `matmul`.
+        out_dtype: as for `matmul`; `c` takes part in the promotion.
+        stream: as for `matmul`.
+
+    Returns:
+        `[..., M, N]` in `out_dtype`.
+
+    Raises:
+        TypeError: an operand is not an `mlx.core.array`, or a factor not a number.
+        ValueError: as for `matmul`; `c` does not broadcast to the product; an unknown activation, or one of complex
+            operands.
+
+    Example:
+        >>> addmm(mx.ones((4,)), mx.ones((2, 3)), mx.ones((3, 4)), alpha=2.0)[0, 0].item()
+        7.0
+    """
+    check_arrays("addmm", c=c, a=a, b=b)
+    for name, factor in {"alpha": alpha, "beta": beta}.items():
+        if not isinstance(factor, numbers.Real):
+            raise TypeError(f"[mlx_gemm.addmm] {name} must be a number, got {type(factor).__name__}")
+    check_request("addmm", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype)
+    return _ext.addmm(
+        c, a, b, float(alpha), float(beta), activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream
+    )
 
 
 def linear(
@@ -56,37 +111,43 @@ def linear(
     weight: mx.array,
     bias: mx.array | None = None,
     *,
+    activation: str | None = None,
+    residual: mx.array | None = None,
     precision: str | None = None,
     kernel: str | None = None,
+    out_dtype: mx.Dtype | None = None,
     stream: mx.Stream | mx.Device | None = None,
 ) -> mx.array:
-    """A linear layer, y = x weight^T + bias, lazy like any MLX op.
+    """A linear layer, y = activation(x weight^T + bias) + residual, lazy like any MLX op.
 
     Args:
         x: `[..., K]`.
         weight: `[N, K]`; used in place, not transposed in memory.
         bias: `[N]`, or None.
+        activation: None, "relu", "gelu", "gelu_tanh" or "silu".
+        residual: any shape that broadcasts to the result's, or None.
         precision: as for `matmul`.
         kernel: as for `matmul`.
+        out_dtype: as for `matmul`; all operands take part in the promotion.
         stream: as for `matmul`.
 
     Returns:
-        `[..., N]` in the type that all operands promote to.
+        `[..., N]` in `out_dtype`.
 
     Raises:
         TypeError: an operand is not an `mlx.core.array`.
-        ValueError: as for `matmul`.
+        ValueError: as for `addmm`.
 
     Example:
-        >>> linear(mx.ones((5, 3)), mx.ones((4, 3)), mx.zeros(4)).shape
+        >>> linear(mx.ones((5, 3)), mx.ones((4, 3)), mx.zeros(4), activation="relu").shape
         (5, 4)
     """
     check_arrays("linear", x=x, weight=weight)
-    if bias is not None:
-        check_arrays("linear", bias=bias)
-    check_precision("linear", precision)
-    check_kernel("linear", kernel)
-    return _ext.linear(x, weight, bias, kernel=kernel, stream=stream)
+    check_optional_arrays("linear", bias=bias, residual=residual)
+    check_request("linear", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype)
+    return _ext.linear(
+        x, weight, bias, activation=activation, residual=residual, kernel=kernel, out_dtype=out_dtype, stream=stream
+    )
 
 
 def check_arrays(op: str, **operands: object) -> None:
@@ -95,12 +156,27 @@ def check_arrays(op: str, **operands: object) -> None:
             raise TypeError(f"[mlx_gemm.{op}] {name} must be an mlx.core.array, got {type(operand).__name__}")
 
 
-def check_kernel(op: str, kernel: object) -> None:
-    if kernel is not None and not isinstance(kernel, str):
-        raise TypeError(f"[mlx_gemm.{op}] kernel must be the name of a kernel, got {type(kernel).__name__}")
+def check_optional_arrays(op: str, **operands: object) -> None:
+    check_arrays(op, **{name: operand for name, operand in operands.items() if operand is not None})
 
 
-def check_precision(op: str, precision: str | None) -> None:
+def check_request(
+    op: str,
+    *,
+    precision: object = None,
+    kernel: object = None,
+    out_dtype: object = None,
+    activation: object = None,
+) -> None:
+    check_precision(op, precision)
+    for name, value in {"kernel": kernel, "activation": activation}.items():
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"[mlx_gemm.{op}] {name} must be a name or None, got {type(value).__name__}")
+    if out_dtype is not None and not isinstance(out_dtype, mx.Dtype):
+        raise TypeError(f"[mlx_gemm.{op}] out_dtype must be an mlx.core.Dtype or None, got {type(out_dtype).__name__}")
+
+
+def check_precision(op: str, precision: object) -> None:
     if precision is None or (isinstance(precision, str) and precision == "highest"):
         return
     if not isinstance(precision, str):

@@ -392,7 +392,6 @@ MUTATIONS = [
         ("shape not asked", "  if (auto broken = broken_by_shape(kernel, problem)) {\n    return broken;\n  }\n", ""),
         ("size not asked", "return broken_by_size(kernel, problem)", "return {}"),
         ("device not asked", "  if (auto broken = broken_by_device(kernel, device)) {\n    return broken;\n  }\n", ""),
-        ("batches go to BLAS", "problem.batch != 1", "problem.batch < 1"),
         ("half types go to BLAS", "problem.dtype != Dtype::float32", "problem.dtype == Dtype::float64"),
         ("BLAS that is not loaded", "if (!device.blas)", "if (false)"),
         ("named kernel not kept", ".kernel = forced", ".kernel = nullptr"),

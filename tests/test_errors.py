@@ -75,9 +75,7 @@ def test_operands_must_be_arrays(other: object) -> None:
 
 def test_integers_are_no_matrices() -> None:
     a = mx.ones((2, 2), mx.int32)
-    message = (
-        "[mlx_gemm.matmul] expected operands that promote to a floating-point or complex type, got int32 and int32"
-    )
+    message = "[mlx_gemm.matmul] expected operands that promote to a floating-point or complex type, got int32, int32"
     with raises(message):
         mlx_gemm.matmul(a, a)
 
@@ -166,7 +164,7 @@ def test_a_product_inside_a_graph_fails_where_it_is_built() -> None:
 @pytest.mark.parametrize("op", [mlx_gemm.matmul, mlx_gemm.linear, mlx_gemm.explain], ids=lambda op: op.__name__)
 def test_kernels_and_precisions_of_a_wrong_type(op: Callable[..., object]) -> None:
     a = zeros(2, 2)
-    with pytest.raises(TypeError, match=rf"\[mlx_gemm.{op.__name__}\] kernel must be the name of a kernel, got int"):
+    with pytest.raises(TypeError, match=rf"\[mlx_gemm.{op.__name__}\] kernel must be a name or None, got int"):
         op(a, a, kernel=3)
     with pytest.raises(TypeError, match=rf"\[mlx_gemm.{op.__name__}\] precision must be None or 'highest', got list"):
         op(a, a, precision=[])

@@ -61,19 +61,19 @@ Stored stored_b(const Problem& p, const float* b) {
   return {b, t ? p.N : p.K, t ? p.K : p.N, p.ldb, t};
 }
 
-// y = op(m) x, where op is the transpose or nothing. y is contiguous.
-void gemv(const Stored& m, bool transpose, const Vector& x, float* y, float beta) {
+// y = alpha op(m) x, where op is the transpose or nothing. y is contiguous.
+void gemv(const Stored& m, bool transpose, float alpha, const Vector& x, float* y) {
   loaded_blas.load()->sgemv(kRowMajor, transpose ? kTrans : kNoTrans, static_cast<int>(m.rows),
-                            static_cast<int>(m.columns), 1.0f, m.data, static_cast<int>(m.ld), x.data,
-                            static_cast<int>(x.step), beta, y, 1);
+                            static_cast<int>(m.columns), alpha, m.data, static_cast<int>(m.ld), x.data,
+                            static_cast<int>(x.step), 0.0f, y, 1);
 }
 
-void gemm(const Stored& a, const Stored& b, const Problem& p, float* c, float beta) {
+void gemm(const Stored& a, const Stored& b, const Problem& p, float alpha, float* c) {
   const int m = static_cast<int>(p.M);
   const int n = static_cast<int>(p.N);
   const int k = static_cast<int>(p.K);
   loaded_blas.load()->sgemm(kRowMajor, a.transposed ? kTrans : kNoTrans, b.transposed ? kTrans : kNoTrans, m, n, k,
-                            1.0f, a.data, static_cast<int>(a.ld), b.data, static_cast<int>(b.ld), beta, c, n);
+                            alpha, a.data, static_cast<int>(a.ld), b.data, static_cast<int>(b.ld), 0.0f, c, n);
 }
 
 }  // namespace
@@ -99,18 +99,17 @@ std::string blas_config() {
   return blas == nullptr ? "" : blas->get_config();
 }
 
-void blas_gemm(const Problem& problem, const float* a_data, const float* b_data, float* c, bool accumulate) {
+void blas_gemm(const Problem& problem, float alpha, const float* a_data, const float* b_data, float* c) {
   ++counters().blas_calls;
   const Stored a = stored_a(problem, a_data);
   const Stored b = stored_b(problem, b_data);
-  const float beta = accumulate ? 1.0f : 0.0f;
   // With one row or column sgemm takes several times as long as sgemv, which streams the matrix once.
   if (problem.N == 1) {
-    gemv(a, a.transposed, {b_data, b.transposed ? 1 : b.ld}, c, beta);
+    gemv(a, a.transposed, alpha, {b_data, b.transposed ? 1 : b.ld}, c);
   } else if (problem.M == 1) {
-    gemv(b, !b.transposed, {a_data, a.transposed ? a.ld : 1}, c, beta);
+    gemv(b, !b.transposed, alpha, {a_data, a.transposed ? a.ld : 1}, c);
   } else {
-    gemm(a, b, problem, c, beta);
+    gemm(a, b, problem, alpha, c);
   }
 }
 

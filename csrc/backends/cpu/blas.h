@@ -16,7 +16,7 @@ bool blas_loaded();
 // OpenBLAS's own description of its build and CPU; empty when none is loaded.
 std::string blas_config();
 
-// C[M, N] = A[M, K] B[K, N], or C += A B when `accumulate`. M, N, K >= 1; C is row-contiguous.
-void blas_gemm(const Problem& problem, const float* a, const float* b, float* c, bool accumulate);
+// C[M, N] = alpha A[M, K] B[K, N]. M, N, K >= 1; C is row-contiguous.
+void blas_gemm(const Problem& problem, float alpha, const float* a, const float* b, float* c);
 
 }  // namespace mlx_gemm

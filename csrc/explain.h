@@ -1,0 +1,30 @@
+// What a call would run, and why.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/ops.h"
+
+namespace mlx_gemm {
+
+// Of operands as they lie in memory.
+struct Explanation {
+  Problem problem;
+  Epilogue epilogue;
+  Plan plan;
+};
+
+struct ExplainOperands {
+  mx::array a;
+  mx::array b;
+  std::optional<mx::array> c;
+  std::optional<mx::array> bias;
+};
+
+// Evaluates the operands.
+Explanation explain(const ExplainOperands& operands, Activation activation, const Request& request);
+
+std::string to_string(const Explanation& explanation);
+
+}  // namespace mlx_gemm
