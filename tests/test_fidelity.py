@@ -21,6 +21,7 @@ from mlx_kernels import (
     FLOAT32,
     FUSED_TILES,
     NAX_TILES,
+    TF32_ULP,
     Addmm,
     Dtype,
     Kernel,
@@ -31,7 +32,6 @@ from mlx_kernels import (
     VectorKernel,
 )
 
-TF32_ULP = 2.0**-10
 KS = (1, 8, 16, 31, 64, 255, 256, 257, 1024)
 
 

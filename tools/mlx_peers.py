@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import mlx_kernels as mlx
 import numpy as np
 from host_module import ROOT, CompileError, HostModule, build
-from mlx_kernels import FLOAT32, Kernel, Operands, Problem, Run, Tile
+from mlx_kernels import FLOAT32, TF32_ULP, Kernel, Operands, Problem, Run, Tile
 from tqdm import tqdm
 
 from mlx_gemm import bench
@@ -20,7 +20,7 @@ from mlx_gemm.ladder import QUICK, Demands
 from mlx_gemm.oracle import Oracle
 
 FOLDER = ROOT / "build" / "peers"
-TF32_ULP = 2.0**-10
+
 __all__ = ["PEERS", "CompileError", "demands"]
 
 
@@ -71,7 +71,7 @@ PEERS = (
 
 
 def build_module(*, checked: bool) -> HostModule:
-    """Raises CompileError, or OSError where there is no compiler."""
+    """Raises CompileError."""
     sources = mlx.sources(*dict.fromkeys(peer.source for peer in PEERS))
     with tqdm(desc=f"compiling MLX's kernels{', checked' if checked else ''}", leave=False, disable=None) as bar:
 

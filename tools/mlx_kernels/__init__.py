@@ -17,6 +17,7 @@ from host_module import Build, Constant, Counters, HostModule, Writable
 SOURCES = Path(__file__).parent
 HEADERS = Path(mx.__file__).parent / "include"
 LAYOUTS = ("nn", "nt", "tn", "tt")
+TF32_ULP = 2.0**-10  # of operands with 11 significant bits
 
 
 def mlx_build(*, checked: bool = False) -> Build:
