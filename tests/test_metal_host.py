@@ -310,6 +310,15 @@ def test_arithmetic(language: HostModule) -> None:
     np.testing.assert_array_equal(out, np.array([2048, 2049, 256, 10, np.pi, 65504, 2, 7], np.float32))
 
 
+def test_what_is_built_already_is_not_compiled_again(plain: HostModule, build_folder: Path) -> None:
+    def objects() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in build_folder.glob("*.o")}
+
+    before = objects()
+    build([SOURCES / "bugs.metal"], build_folder)
+    assert objects() == before
+
+
 @pytest.mark.slow
 def test_example_of_the_documents() -> None:
     document = (ROOT / "docs" / "host_runtime.md").read_text()

@@ -109,7 +109,8 @@ def flatten(source: Source, compiler: str) -> str:
         run = subprocess.run(command, cwd=source.root, capture_output=True, text=True)
     if run.returncode != 0:
         raise TranslationError(run.stderr.strip())
-    return re.sub(r'^# (\d+) "(?:\./)?([^"]*)".*$', r'#line \1 "\2"', run.stdout, flags=re.MULTILINE)
+    named = run.stdout.replace(f"{stubs}/", "")  # the same text every time
+    return re.sub(r'^# (\d+) "(?:\./)?([^"]*)".*$', r'#line \1 "\2"', named, flags=re.MULTILINE)
 
 
 def tokenize(text: str) -> list[Token]:
