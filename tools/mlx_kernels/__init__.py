@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import mlx.core as mx
@@ -145,13 +146,16 @@ class Operands:
     b: np.ndarray
     c: np.ndarray
 
-    @property
+    @cached_property
+    def product(self) -> np.ndarray:
+        return self.a @ self.b
+
+    @cached_property
     def magnitude(self) -> np.ndarray:
         return np.abs(self.a) @ np.abs(self.b)
 
     def result(self, addmm: Addmm | None) -> np.ndarray:
-        product = self.a @ self.b
-        return addmm.alpha * product + addmm.beta * self.c if addmm else product
+        return addmm.alpha * self.product + addmm.beta * self.c if addmm else self.product
 
 
 Draw = Callable[[tuple[int, ...]], np.ndarray]
