@@ -64,6 +64,7 @@ def _load_blas() -> None:
 
 
 _ext = _import_extension()
+_ext.check_settings()
 # A BLAS that is unloaded in the middle of a product never comes back.
 atexit.register(_ext.wait_for_pending_products)
 _checked = Path(_ext.__file__).with_name("_checked.so")
