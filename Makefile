@@ -70,13 +70,15 @@ sanitize: build
 	$(BIN)/cmake --build build/sanitize
 	build/sanitize/check_kernels
 	build/sanitize/check_select
+	build/sanitize/check_cpu
 
 address-spaces: build
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
 	PYTHON="$(CURDIR)/$(BIN)/python" $(KERNEL_CHECK) -B build/address-spaces -DMLX_GEMM_ADDRESS_SPACES=ON \
 	  -DCMAKE_CXX_COMPILER="$(CURDIR)/tests/cpp/zig-c++"
-	PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/cmake --build build/address-spaces --target check_kernels
+	PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/cmake --build build/address-spaces --target check_kernels check_cpu
 	build/address-spaces/check_kernels
+	build/address-spaces/check_cpu
 
 # Needs qemu-user-static and g++-aarch64-linux-gnu (Debian's names).
 aarch64: build
@@ -84,6 +86,7 @@ aarch64: build
 	$(BIN)/cmake --build build/aarch64
 	qemu-aarch64-static build/aarch64/check_kernels
 	qemu-aarch64-static build/aarch64/check_select
+	qemu-aarch64-static build/aarch64/check_cpu
 
 # Wheels for macOS on arm64, built and checked here (docs/apple.md), one for each of MACOS_PYTHONS; by default for the
 # Python in .venv. The package index is asked once for MLX's own macOS wheels.
