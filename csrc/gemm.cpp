@@ -217,9 +217,9 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const auto source = [&](const mx::array& operand, bool copied) {
     encoder.set_input_array(operand);
-    Source result{operand.data<float>(), {operand.shape(), operand.strides()}, nullptr};
+    Source result{operand.data<float>(), distinct({operand.shape(), operand.strides()}), nullptr};
     if (copied) {
-      mx::array copy(operand.shape(), operand.dtype(), nullptr, {});
+      mx::array copy(result.layout.shape, operand.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
       result.copy = copy.data<float>();
       encoder.add_temporary(std::move(copy));

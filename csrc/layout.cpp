@@ -55,23 +55,17 @@ bool is_one_matrix(const Strided& operand) {
   return std::all_of(operand.shape.begin(), operand.shape.end() - 2, [](int length) { return length == 1; });
 }
 
-// Moves the innermost batch dimensions of `a` into the rows of `m` for as long as one row stride covers both. Returns
-// how many batch dimensions are left.
-int join_rows(const Strided& a, Matrix& m) {
-  int left = batch_dims(a);
-  for (; left > 0; --left) {
-    const int64_t length = a.shape[left - 1];
-    const int64_t stride = a.strides[left - 1];
-    const bool joins = length <= 1 || m.rows <= 1 || stride == m.rows * m.row_stride;
-    if (!joins || length * m.rows > kInt32Max) {
-      break;
-    }
-    if (length > 1 && m.rows <= 1) {
-      m.row_stride = stride;
-    }
-    m.rows *= length;
+// `m` with the batch dimension outside it as further rows, where one row stride covers both.
+std::optional<Matrix> with_rows_of(Matrix m, int64_t length, int64_t stride) {
+  const bool joins = length <= 1 || m.rows <= 1 || stride == m.rows * m.row_stride;
+  if (!joins || length * m.rows > kInt32Max) {
+    return {};
   }
-  return left;
+  if (length > 1 && m.rows <= 1) {
+    m.row_stride = stride;
+  }
+  m.rows *= length;
+  return m;
 }
 
 // The dimensions of an operand that the loop runs over: its first `count`.
@@ -90,13 +84,33 @@ struct AddressedRows {
   std::optional<Addressed> addressed;
 };
 
+// Innermost batch dimensions become rows for as long as the result is addressable: a step that repeats or reverses
+// single rows is no leading dimension, but one of the loop.
 AddressedRows address_rows(const Strided& a, bool join, const Addressing& addressing) {
   AddressedRows rows{matrix_of(a), batch_dims(a), {}};
-  if (join) {
-    rows.loop_dims = join_rows(a, rows.matrix);
-  }
   rows.addressed = address(rows.matrix, addressing);
+  while (join && rows.addressed && rows.loop_dims > 0) {
+    const int dim = rows.loop_dims - 1;
+    const auto joined = with_rows_of(rows.matrix, a.shape[dim], a.strides[dim]);
+    const auto addressed = joined ? address(*joined, addressing) : std::nullopt;
+    if (!addressed) {
+      break;
+    }
+    rows = {*joined, dim, addressed};
+  }
   return rows;
+}
+
+// Strides of the operand when its distinct matrices are copied, one after the other.
+Strided copied(const Strided& operand) {
+  const Strided copy = row_contiguous(distinct(operand).shape);
+  Strided result{operand.shape, copy.strides};
+  for (size_t dim = 0; dim < copy.shape.size(); ++dim) {
+    if (copy.shape[dim] != operand.shape[dim]) {
+      result.strides[dim] = 0;
+    }
+  }
+  return result;
 }
 
 }  // namespace
@@ -105,6 +119,16 @@ Strided row_contiguous(const mx::Shape& shape) {
   Strided result{shape, mx::Strides(shape.size(), 1)};
   for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
     result.strides[dim] = result.strides[dim + 1] * std::max(shape[dim + 1], 1);
+  }
+  return result;
+}
+
+Strided distinct(const Strided& operand) {
+  Strided result = operand;
+  for (int dim = 0; dim < batch_dims(operand); ++dim) {
+    if (operand.strides[dim] == 0) {
+      result.shape[dim] = std::min(operand.shape[dim], 1);
+    }
   }
   return result;
 }
@@ -119,7 +143,7 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   auto b_addressed = address(matrix_of(b), addressing);
   if (!b_addressed) {
     view.copy_b = true;
-    b = row_contiguous(b.shape);
+    b = copied(b);
     b_addressed = address(matrix_of(b), kBlasAddressing);
   }
   const bool one_b = is_one_matrix(b);
@@ -128,7 +152,7 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   AddressedRows rows = address_rows(a, one_b && addressing.join_rows, addressing);
   if (!rows.addressed) {
     view.copy_a = true;
-    a = row_contiguous(a.shape);
+    a = copied(a);
     rows = address_rows(a, one_b && addressing.join_rows, kBlasAddressing);
   }
 

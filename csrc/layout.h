@@ -20,6 +20,9 @@ struct Strided {
 
 Strided row_contiguous(const mx::Shape& shape);
 
+// What a copy of the operand holds: batch dimensions that repeat one matrix have length 1.
+Strided distinct(const Strided& operand);
+
 // What the code that multiplies can address.
 struct Addressing {
   bool transposed = true;  // column-contiguous operands
@@ -36,7 +39,7 @@ struct GemmView {
   mx::Shape loop;
   mx::Strides a_steps;  // in elements, per dimension of the loop; 0 where the operand is broadcast
   mx::Strides b_steps;
-  bool copy_a = false;  // the operand is not addressable: the view is that of a row-contiguous copy
+  bool copy_a = false;  // the operand is not addressable: the view is that of a row-contiguous copy of distinct(a)
   bool copy_b = false;
 };
 
