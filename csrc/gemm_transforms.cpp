@@ -1,5 +1,8 @@
 // Gradients and vectorisation of the Gemm primitive, written with the package's own ops.
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -26,11 +29,8 @@ mx::array sum_to(const mx::array& x, const mx::Shape& shape, const mx::Stream& s
   if (repeated.empty()) {
     return x;
   }
-  // MLX 0.32.4 can spin forever in the sum of an empty array. A trace that is kept for other shapes must not keep this.
-  if (x.size() == 0 && !x.is_tracer()) {
-    return mx::zeros(shape, x.dtype(), s);
-  }
-  mx::array sum = mx::sum(x, repeated, true, s);
+  // MLX 0.32.4 can spin forever in the sum of an empty array that is not contiguous.
+  mx::array sum = mx::sum(x.size() == 0 ? mx::contiguous(x, false, s) : x, repeated, true, s);
   std::vector<int> leading(extra);
   for (int axis = 0; axis < extra; ++axis) {
     leading[axis] = axis;
@@ -43,7 +43,8 @@ GemmOptions scaled_by(float alpha) { return {.epilogue = {.alpha = alpha}}; }
 
 // alpha a^T g, summed over the batch dimensions that b lacks.
 mx::array gradient_of_b(const mx::array& a, const mx::array& b, const mx::array& g, float alpha, const mx::Stream& s) {
-  if (b.ndim() > 2) {
+  const int64_t rows = std::accumulate(a.shape().begin(), a.shape().end() - 1, int64_t{1}, std::multiplies<>());
+  if (b.ndim() > 2 || rows > std::numeric_limits<int32_t>::max()) {
     return sum_to(gemm({transposed(a, s), g}, scaled_by(alpha), s), b.shape(), s);
   }
   // One product over all rows does the summing.
