@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
 FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test mutants mutants-doc lint format clean check check-builds replay sanitize \
+.PHONY: build demo test mutants mutants-doc lint stubs format clean check check-builds replay sanitize \
   address-spaces aarch64 macos-wheels
 
 build: $(VENV)/built.stamp
@@ -32,8 +32,13 @@ mutants-doc: build
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 	$(BIN)/python tools/lint/metal_lint.py --all
+
+# The types of the extension, for editors and mypy.
+stubs: build
+	$(BIN)/python -m nanobind.stubgen --quiet --module mlx_gemm._ext --output-file mlx_gemm/_ext.pyi
 
 format: build
 	$(BIN)/ruff check --fix .

@@ -100,7 +100,7 @@ def measured_table(size: int, measured: Sequence[Measured], baseline: str) -> st
     rows = []
     for m in measured:
         megabytes, intensity = "-", "-"
-        if m.report:
+        if m.report and m.report.requested_read_bytes is not None and m.report.requested_write_bytes is not None:
             megabytes = f"{(m.report.requested_read_bytes + m.report.requested_write_bytes) / 1e6:.2f}"
             intensity = f"{m.report.intensity:.2f}"
         rows.append(
