@@ -146,17 +146,17 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
                                                                const std::vector<int>& axes) {
   const auto unmapped_dims = [&](size_t i) { return static_cast<int>(inputs[i].ndim()) - (axes[i] >= 0 ? 1 : 0); };
   const int dims = std::max(unmapped_dims(0), unmapped_dims(1));
-  // Axes of length 1 after the mapped one, so that broadcasting aligns it across operands.
+  // Axes of length 1 after the mapped one, so that broadcasting aligns it across operands. One by one: the vmap of MLX
+  // 0.32.4's expand_dims misplaces several.
   const auto map_first = [&](size_t i) {
     if (axes[i] < 0) {
       return inputs[i];
     }
-    std::vector<int> filler(dims - unmapped_dims(i));
-    for (size_t j = 0; j < filler.size(); ++j) {
-      filler[j] = static_cast<int>(j) + 1;
+    mx::array first = mx::moveaxis(inputs[i], axes[i], 0, stream());
+    for (int missing = dims - unmapped_dims(i); missing > 0; --missing) {
+      first = mx::expand_dims(first, 1, stream());
     }
-    const mx::array first = mx::moveaxis(inputs[i], axes[i], 0, stream());
-    return filler.empty() ? first : mx::expand_dims(first, filler, stream());
+    return first;
   };
 
   Addends addends;
