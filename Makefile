@@ -9,7 +9,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
-FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+FORMATTED := $(shell find csrc metal tests/metal tests/cpp -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
 .PHONY: build demo test mutants mutants-doc lint stubs format clean check check-builds replay sanitize \
   address-spaces aarch64 macos-wheels
@@ -60,6 +60,7 @@ sanitize: build
 	$(KERNEL_CHECK) -B build/sanitize -DCMAKE_CXX_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all"
 	$(BIN)/cmake --build build/sanitize
 	build/sanitize/check_kernels
+	build/sanitize/check_layout
 	build/sanitize/check_select
 
 address-spaces: build
@@ -74,6 +75,7 @@ aarch64: build
 	$(KERNEL_CHECK) -B build/aarch64 -DCMAKE_TOOLCHAIN_FILE="$(CURDIR)/tests/cpp/aarch64-linux-gnu.cmake"
 	$(BIN)/cmake --build build/aarch64
 	qemu-aarch64-static build/aarch64/check_kernels
+	qemu-aarch64-static build/aarch64/check_layout
 	qemu-aarch64-static build/aarch64/check_select
 
 # Wheels for macOS on arm64, built and checked here (docs/apple.md), one for each of MACOS_PYTHONS; by default for the

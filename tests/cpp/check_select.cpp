@@ -1,18 +1,16 @@
 // Checks the portable C++ against numbers worked out by hand: which kernel may run what and which rule it breaks,
 // launch records field by field, requested bytes, extents, names, routes, and the tile that each threadgroup computes.
 // Exits 1 when anything differs.
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <set>
-#include <source_location>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/backends/launch_record.h"
 #include "csrc/select.h"
+#include "expect.h"
 
 // Metal's names for what tile_order.h uses.
 using uint = unsigned int;
@@ -27,23 +25,6 @@ struct uint2 {
 namespace {
 
 using namespace mlx_gemm;
-
-int passed = 0;
-int failed = 0;
-
-// Prints `got` and `expected` with the line of the call when they differ.
-template <class T>
-void same(const T& got, const std::type_identity_t<T>& expected,
-          std::source_location at = std::source_location::current()) {
-  if (got == expected) {
-    ++passed;
-    return;
-  }
-  ++failed;
-  std::ostringstream text;
-  text << std::boolalpha << "got " << got << ", expected " << expected;
-  std::printf("check_select.cpp:%u: %s\n", unsigned(at.line()), text.str().c_str());
-}
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 const DeviceTraits kCpu{.backend = Backend::cpu, .blas = true};
@@ -443,6 +424,5 @@ int main() {
   check_routes();
   check_launches();
   check_tile_order();
-  std::printf("%d passed, %d failed\n", passed, failed);
-  return failed != 0 || passed == 0;
+  return report();
 }
