@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import numbers
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 
 from mlx_gemm import _ext
 
 _PRECISIONS = ("highest", "high", "medium")
+_FLOAT32_MAX = 2.0**128 - 2.0**104
 
 # What MLX's own ops take as `stream`; `mx.cpu` and `mx.gpu` are of the last type.
 Stream: TypeAlias = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType
@@ -157,10 +159,10 @@ def linear(
 def _factor(name: str, value: object) -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError(f"[mlx_gemm.addmm] {name} must be a number, got {type(value).__name__}")
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError(f"[mlx_gemm.addmm] {name} must fit float32, got a number beyond float64") from error
+    size: Any = abs(value)  # compared as it is: an int need not fit a float
+    if _FLOAT32_MAX < size < math.inf:
+        raise ValueError(f"[mlx_gemm.addmm] {name} must fit float32, which ends at {_FLOAT32_MAX:.4g}")
+    return float(value)
 
 
 def check_arrays(op: str, **operands: object) -> None:
