@@ -233,3 +233,32 @@ def test_factors_of_any_number_type(seed: int) -> None:
     a = whole((4, 4), seed)
     for two in (2, 2.0, Fraction(2), np.float32(2), np.int64(2), True + True):
         assert mx.array_equal(mlx_gemm.addmm(a, a, a, two, two), 2 * (a @ a) + 2 * a)
+
+
+def test_where_mlx_differs() -> None:
+    """The table of docs/semantics.md: what MLX 0.32.4 gives, and what is right."""
+    a, b, nan = mx.ones((2, 3)), mx.ones((3, 2)), mx.full((2, 2), np.nan)
+    nothing = mx.ones((2, 0)), mx.ones((0, 2))
+    assert mx.isnan(mx.addmm(nan, *nothing, beta=0.0)).all()
+    assert mx.array_equal(mlx_gemm.addmm(nan, *nothing, beta=0.0), mx.zeros((2, 2)))
+
+    def tangent(op: Callable[..., mx.array]) -> mx.array:
+        return mx.jvp(lambda c, a: op(c, a, b, 2.0, 4.0), [mx.ones((2, 2)), a], [mx.ones((2, 2)), a])[1][0]
+
+    assert mx.array_equal(tangent(mx.addmm), mx.full((2, 2), 3.0 + 1.0))
+    assert mx.array_equal(tangent(mlx_gemm.addmm), mx.full((2, 2), 2 * 3.0 + 4 * 1.0))
+
+    batch = mx.arange(12.0).reshape(3, 2, 2)
+    with pytest.raises(ValueError, match="input c must broadcast"):
+        mx.vmap(lambda c: mx.addmm(c, a, b))(batch)
+    assert mx.array_equal(mx.vmap(lambda c: mlx_gemm.addmm(c, a, b))(batch), batch + 3)
+
+    operands = mx.array([1.0, 2.0, 3.0]), mx.ones((2, 3, 4)), mx.ones(4)
+    with pytest.raises(ValueError, match="broadcast"):
+        mx.addmm(*operands)
+    assert mx.array_equal(mlx_gemm.addmm(*operands), mx.array([[5.0, 6.0, 7.0]] * 2))
+
+    ones = mx.ones((2, 2), mx.int32)
+    with pytest.raises(ValueError, match="inexact types"):
+        mx.addmm(mx.array(1j), ones, ones)
+    assert mx.array_equal(mlx_gemm.addmm(mx.array(1j), ones, ones), mx.full((2, 2), 2 + 1j))
