@@ -101,34 +101,42 @@ AddressedRows address_rows(const Strided& a, bool join, const Addressing& addres
   return rows;
 }
 
-// Strides of the operand when its distinct matrices are copied, one after the other.
-Strided copied(const Strided& operand) {
-  const Strided copy = row_contiguous(distinct(operand).shape);
-  Strided result{operand.shape, copy.strides};
-  for (size_t dim = 0; dim < copy.shape.size(); ++dim) {
-    if (copy.shape[dim] != operand.shape[dim]) {
+// What a copy needs to hold of an operand: of the matrices that a batch dimension repeats, one.
+Strided distinct(Strided operand) {
+  for (int dim = 0; dim < batch_dims(operand); ++dim) {
+    if (operand.strides[dim] == 0) {
+      operand.shape[dim] = std::min(operand.shape[dim], 1);
+    }
+  }
+  return operand;
+}
+
+// The operand, laid out as its row-contiguous copy is.
+Strided as_copied(const Strided& operand, const Strided& copied) {
+  Strided result{operand.shape, row_contiguous(copied.shape).strides};
+  for (size_t dim = 0; dim < result.shape.size(); ++dim) {
+    if (copied.shape[dim] != result.shape[dim]) {
       result.strides[dim] = 0;
     }
   }
   return result;
 }
 
-}  // namespace
-
-Strided row_contiguous(const mx::Shape& shape) {
-  Strided result{shape, mx::Strides(shape.size(), 1)};
-  for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
-    result.strides[dim] = result.strides[dim + 1] * std::max(shape[dim + 1], 1);
+// Elements from an operand's first matrix to that of loop index `index`.
+int64_t step_offset(int64_t index, std::span<const int> loop, std::span<const int64_t> steps) {
+  int64_t offset = 0;
+  for (size_t dim = loop.size(); dim-- > 0; index /= loop[dim]) {
+    offset += index % loop[dim] * steps[dim];
   }
-  return result;
+  return offset;
 }
 
-Strided distinct(const Strided& operand) {
-  Strided result = operand;
-  for (int dim = 0; dim < batch_dims(operand); ++dim) {
-    if (operand.strides[dim] == 0) {
-      result.shape[dim] = std::min(operand.shape[dim], 1);
-    }
+}  // namespace
+
+Strided row_contiguous(std::span<const int> shape) {
+  Strided result{{shape.begin(), shape.end()}, std::vector<int64_t>(shape.size(), 1)};
+  for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
+    result.strides[dim] = result.strides[dim + 1] * std::max(shape[dim + 1], 1);
   }
   return result;
 }
@@ -142,18 +150,22 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   Strided b = b_given;
   auto b_addressed = address(matrix_of(b), addressing);
   if (!b_addressed) {
-    view.copy_b = true;
-    b = copied(b);
+    view.copied_b = distinct(b_given);
+    b = as_copied(b_given, *view.copied_b);
     b_addressed = address(matrix_of(b), kBlasAddressing);
   }
   const bool one_b = is_one_matrix(b);
 
   Strided a = a_given;
-  AddressedRows rows = address_rows(a, one_b && addressing.join_rows, addressing);
-  if (!rows.addressed) {
-    view.copy_a = true;
-    a = copied(a);
-    rows = address_rows(a, one_b && addressing.join_rows, kBlasAddressing);
+  const bool join = one_b && addressing.join_rows;
+  AddressedRows rows = address_rows(a, join, addressing);
+  const bool must_join = join && addressing.copy_to_join;
+  const bool kept_apart =
+      must_join && rows.loop_dims > address_rows(row_contiguous(a.shape), join, kBlasAddressing).loop_dims;
+  if (!rows.addressed || kept_apart) {
+    view.copied_a = must_join ? a_given : distinct(a_given);
+    a = as_copied(a_given, *view.copied_a);
+    rows = address_rows(a, join, kBlasAddressing);
   }
 
   const LoopDims a_dims{a, rows.loop_dims};
@@ -173,13 +185,11 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   return view;
 }
 
-int64_t step_offset(int64_t index, const mx::Shape& loop, const mx::Strides& steps) {
-  int64_t offset = 0;
-  for (int dim = static_cast<int>(loop.size()) - 1; dim >= 0; --dim) {
-    offset += index % loop[dim] * steps[dim];
-    index /= loop[dim];
-  }
-  return offset;
+OperandOffsets offsets_of_product(const GemmView& view, int64_t index) {
+  const Problem& problem = view.problem;
+  return {.a = step_offset(index, view.loop, view.a_steps),
+          .b = step_offset(index, view.loop, view.b_steps),
+          .c = index * problem.M * problem.N};
 }
 
 }  // namespace mlx_gemm

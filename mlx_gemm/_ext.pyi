@@ -279,5 +279,5 @@ def wait_for_pending_products() -> None:
 
 def environment() -> dict[str, str | None]:
     """
-    What this build runs on: versions of MLX, BLAS, instruction set of the host runtime.
+    What this build runs on: versions of MLX, BLAS, instruction set of the host runtime, GPU.
     """
