@@ -13,6 +13,13 @@
 
 namespace mlx_gemm {
 
+template <class Array>
+struct ProductArrays {
+  const Array& a;
+  const Array& b;
+  Array& c;
+};
+
 // By Operand. Inputs are handles to arrays too: what a launch may write is for its bindings to say.
 template <class Array>
 using LaunchArrays = std::array<Array*, kOperands>;
@@ -72,14 +79,25 @@ void encode(const LaunchRecord& record, const LaunchArrays<Array>& arrays, Pipel
                                 {record.threads.x, record.threads.y, record.threads.z});
 }
 
-template <class Encoder, class Array, class PipelineOf>
-void encode(const LaunchSequence& sequence, const LaunchArrays<Array>& arrays, const PipelineOf& pipeline_of,
-            Encoder& encoder) {
+// `allocate` makes the array of a Scratch, which the encoder keeps for as long as the GPU needs it.
+template <class Encoder, class Array, class PipelineOf, class Allocate>
+void encode(const LaunchSequence& sequence, const ProductArrays<Array>& arrays, const PipelineOf& pipeline_of,
+            const Allocate& allocate, Encoder& encoder) {
+  Array a = arrays.a;
+  Array b = arrays.b;
+  std::vector<Array> temporaries;
+  temporaries.reserve(sequence.scratch.size());
+  LaunchArrays<Array> all{&a, &b, &arrays.c, nullptr, nullptr};
+  for (const Scratch& scratch : sequence.scratch) {
+    temporaries.push_back(allocate(scratch));
+    encoder.add_temporary(temporaries.back());
+    all[static_cast<size_t>(scratch.operand)] = &temporaries.back();
+  }
   for (const auto* launches : {&sequence.copies, &sequence.products}) {
     // They write to different parts of the same arrays: outside of this each would wait for the one before.
     const auto concurrent = encoder.start_concurrent();
     for (const LaunchRecord& record : *launches) {
-      encode(record, arrays, pipeline_of(record), encoder);
+      encode(record, all, pipeline_of(record), encoder);
     }
   }
 }

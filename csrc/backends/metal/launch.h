@@ -2,6 +2,7 @@
 #pragma once
 
 #include "csrc/backends/launch_sequence.h"
+#include "csrc/backends/metal/encode.h"
 #include "mlx/array.h"
 #include "mlx/stream.h"
 
@@ -11,13 +12,8 @@ namespace mlx_gemm {
 // Compiles the kernel when it is first used; throws std::runtime_error with its name and the compiler's log.
 int thread_limit(const KernelInfo& kernel, const mlx::core::Stream& stream);
 
-struct ProductArrays {
-  const mlx::core::array& a;
-  const mlx::core::array& b;
-  mlx::core::array& c;
-};
-
 // Throws std::runtime_error as thread_limit does, and for a kernel that is not allowed its threads.
-void launch_on_gpu(const LaunchSequence& sequence, const ProductArrays& arrays, const mlx::core::Stream& stream);
+void launch_on_gpu(const LaunchSequence& sequence, const ProductArrays<mlx::core::array>& arrays,
+                   const mlx::core::Stream& stream);
 
 }  // namespace mlx_gemm

@@ -12,6 +12,8 @@ namespace {
 
 int thread_limit(const KernelInfo&, const mlx::core::Stream&) { reject(); }
 
-void launch_on_gpu(const LaunchSequence&, const ProductArrays&, const mlx::core::Stream&) { reject(); }
+void launch_on_gpu(const LaunchSequence&, const ProductArrays<mlx::core::array>&, const mlx::core::Stream&) {
+  reject();
+}
 
 }  // namespace mlx_gemm
