@@ -107,12 +107,11 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     return;
   }
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  const auto operand = [&](const mx::array& input, bool copied) {
+  const auto operand = [&](const mx::array& input, const std::optional<Strided>& copied) {
     encoder.set_input_array(input);
-    CpuOperand result{.data = input.data<void>()};
+    CpuOperand result{input.data<void>(), copied, nullptr};
     if (copied) {
-      result.layout = layout_of(input);
-      mx::array copy(input.shape(), input.dtype(), nullptr, {});
+      mx::array copy({copied->shape.begin(), copied->shape.end()}, input.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
       result.copy = copy.data<void>();
       encoder.add_temporary(std::move(copy));
@@ -136,8 +135,8 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto gemm = std::make_shared<const CpuGemm>(CpuGemm{
       .kernel = kernel_,
       .view = view,
-      .a = operand(inputs[0], view.copy_a),
-      .b = operand(inputs[1], view.copy_b),
+      .a = operand(inputs[0], view.copied_a),
+      .b = operand(inputs[1], view.copied_b),
       .epilogue = {.epilogue = epilogue_,
                    .shape = {out.shape().begin(), out.shape().end()},
                    .dtype = dtype_of(out.dtype()),
@@ -173,8 +172,8 @@ void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
   const KernelInfo& kernel = kernel_within_limit({kernel_, named_}, problem, device_traits(stream()),
                                                  [&](const KernelInfo& k) { return thread_limit(k, stream()); });
   const GemmView view = view_operands(a, b, {&kernel, Backend::metal});
-  counters().copies += view.copy_a + view.copy_b;
-  launch_on_gpu(plan_products(kernel, view, layout_of(a), layout_of(b)), {a, b, out}, stream());
+  counters().copies += view.copies();
+  launch_on_gpu(plan_products(kernel, view), {a, b, out}, stream());
 }
 
 bool Gemm::is_equivalent(const Primitive& other) const {

@@ -41,12 +41,12 @@ metal_host::Mode resolve_mode(const KernelInfo& kernel, const HostOptions& optio
 }
 
 // The operand's elements, through `storage` where the kernel cannot address them in place.
-const float* addressable(const mx::array& operand, bool copied, std::vector<float>& storage) {
+const float* addressable(const mx::array& operand, const std::optional<Strided>& copied, std::vector<float>& storage) {
   if (!copied) {
     return operand.data<float>();
   }
   storage.resize(operand.size());
-  copy_row_contiguous({operand.data<float>(), sizeof(float)}, layout_of(operand), storage.data());
+  copy_row_contiguous({operand.data<float>(), sizeof(float)}, *copied, storage.data());
   return storage.data();
 }
 
@@ -78,7 +78,7 @@ std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array&
   std::vector<float> b_copy;
   mx::array c({a.shape(0), b.shape(1)}, mx::float32, nullptr, {});
   c.set_data(mx::allocator::malloc(c.nbytes()));
-  const HostOperands operands{addressable(a, view.copy_a, a_copy), addressable(b, view.copy_b, b_copy),
+  const HostOperands operands{addressable(a, view.copied_a, a_copy), addressable(b, view.copied_b, b_copy),
                               c.data<float>()};
 
   const LaunchRecord record = plan_launch(kernel, view.problem);

@@ -19,8 +19,8 @@ struct LaunchSequence {
   std::vector<LaunchRecord> products;  // depend on the copies
 };
 
-// `view` is that of `a` and `b` with what the kernel can address.
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b);
+// `view` is that of what the kernel can address.
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view);
 
 // Appends the launches that copy `from`, which has this layout, to `to`, row-contiguous. No axis is empty.
 struct CopyRequest {

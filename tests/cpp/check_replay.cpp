@@ -230,7 +230,7 @@ Product make_product(const Strided& a_layout, const Strided& b_layout, bool join
 LaunchSequence plan(const KernelInfo& kernel, const Product& p) {
   Addressing addressing = addressing_of(kernel);
   addressing.join_rows = addressing.copy_to_join = p.joins;
-  return plan_products(kernel, view_gemm(p.a_layout, p.b_layout, addressing), p.a_layout, p.b_layout);
+  return plan_products(kernel, view_gemm(p.a_layout, p.b_layout, addressing));
 }
 
 using Forgets = RecordingEncoder::Forgets;

@@ -2,11 +2,9 @@
 // stands in for one that a GPU does not allow its threads, what a GPU is, layouts and copies, launch records field by
 // field, requested bytes, extents, names, routes, and the tile that each threadgroup computes. Exits 1 when anything
 // differs.
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <set>
-#include <source_location>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -16,6 +14,7 @@
 #include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/launch_sequence.h"
 #include "csrc/select.h"
+#include "expect.h"
 
 // Metal's names for what tile_order.h uses.
 using uint = unsigned int;
@@ -30,23 +29,6 @@ struct uint2 {
 namespace {
 
 using namespace mlx_gemm;
-
-int passed = 0;
-int failed = 0;
-
-// Prints `got` and `expected` with the line of the call when they differ.
-template <class T>
-void same(const T& got, const std::type_identity_t<T>& expected,
-          std::source_location at = std::source_location::current()) {
-  if (got == expected) {
-    ++passed;
-    return;
-  }
-  ++failed;
-  std::ostringstream text;
-  text << std::boolalpha << "got " << got << ", expected " << expected;
-  std::printf("check_select.cpp:%u: %s\n", unsigned(at.line()), text.str().c_str());
-}
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 const DeviceTraits kCpu{.backend = Backend::cpu, .blas = true};
@@ -449,7 +431,7 @@ std::string view(const Strided& a, const Strided& b, const Addressing& addressin
   const GemmView view = view_gemm(a, b, addressing);
   std::string text =
       describe(view.problem) + " lda=" + std::to_string(view.problem.lda) + " ldb=" + std::to_string(view.problem.ldb);
-  return text + (view.copy_a ? " copy a" : "") + (view.copy_b ? " copy b" : "");
+  return text + (view.copied_a ? " copy a" : "") + (view.copied_b ? " copy b" : "");
 }
 
 void check_layouts() {
@@ -568,7 +550,7 @@ void check_copies() {
   same(copies({{2, k2to30 - 1}, {k2to30 - 1, 1}}, 2).at(0).constants[0].value, 0);
 
   const GemmView view = view_gemm({{4, 6}, {1, 4}}, {{6, 2}, {2, 1}}, addressing_of(kernel("naive")));
-  const LaunchSequence sequence = plan_products(kernel("naive"), view, {{4, 6}, {1, 4}}, {{6, 2}, {2, 1}});
+  const LaunchSequence sequence = plan_products(kernel("naive"), view);
   same(sequence.scratch.size(), 1);
   same(int(sequence.scratch[0].operand), int(Operand::a_copy));
   same(sequence.scratch[0].bytes, 96);
@@ -644,6 +626,5 @@ int main() {
   check_launches();
   check_copies();
   check_tile_order();
-  std::printf("%d passed, %d failed\n", passed, failed);
-  return failed != 0 || passed == 0;
+  return report();
 }
