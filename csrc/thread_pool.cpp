@@ -66,8 +66,8 @@ class Pool {
     return *pool;
   }
 
-  void run(int64_t count, const std::function<void(int64_t)>& body) {
-    Loop loop{count, body};
+  void run(int64_t count, int threads, const std::function<void(int64_t)>& body) {
+    Loop loop{count, threads, body};
     std::list<Loop*>::iterator place;
     {
       std::lock_guard lock(mutex_);
@@ -75,7 +75,7 @@ class Pool {
       ++computing_;
       place = loops_.insert(loops_.end(), &loop);
     }
-    for (int64_t i = 1; i < std::min<int64_t>(count, thread_count()); ++i) {
+    for (int64_t i = 1; i < std::min<int64_t>(count, threads); ++i) {
       wake_.notify_one();
     }
     std::exception_ptr error = loop.work();
@@ -95,6 +95,7 @@ class Pool {
  private:
   struct Loop {
     int64_t count;
+    int threads;
     const std::function<void(int64_t)>& body;
     std::atomic<int64_t> next = 0;
     int helpers = 0;  // guarded by the pool's mutex
@@ -128,7 +129,8 @@ class Pool {
     if (computing_ >= thread_count()) {
       return nullptr;
     }
-    const auto found = std::ranges::find_if(loops_, [](const Loop* loop) { return loop->next < loop->count; });
+    const auto found = std::ranges::find_if(
+        loops_, [](const Loop* loop) { return loop->next < loop->count && loop->helpers + 1 < loop->threads; });
     return found == loops_.end() ? nullptr : *found;
   }
 
@@ -166,9 +168,10 @@ int thread_count() {
   return count;
 }
 
-void parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
-  if (count > 1 && thread_count() > 1) {
-    Pool::instance().run(count, body);
+void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& body) {
+  const int most = std::min(threads, thread_count());
+  if (count > 1 && most > 1) {
+    Pool::instance().run(count, most, body);
     return;
   }
   for (int64_t i = 0; i < count; ++i) {

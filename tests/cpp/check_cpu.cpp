@@ -238,7 +238,7 @@ void check_pool() {
   const auto sum_in_loops = [] {
     for (int64_t count : {0, 1, 2, 3, 100}) {
       std::atomic<int64_t> sum = 0;
-      parallel_for(count, [&](int64_t i) { sum += i + 1; });
+      parallel_for(count, 4, [&](int64_t i) { sum += i + 1; });
       expect(sum == count * (count + 1) / 2, "a loop of " + std::to_string(count));
     }
   };
@@ -256,7 +256,7 @@ void check_pool() {
   for (int64_t thrower : {0, 7, 99}) {
     bool thrown = false;
     try {
-      parallel_for(100, [&](int64_t i) {
+      parallel_for(100, 4, [&](int64_t i) {
         if (i == thrower) {
           throw std::runtime_error("planted");
         }

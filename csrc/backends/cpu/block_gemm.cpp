@@ -20,8 +20,6 @@ constexpr int64_t kCachedElements = 1 << 17;
 // Blocks start where vectors do.
 constexpr int64_t kLineMultiple = 16;
 
-int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 bool is_half(Dtype dtype) { return dtype == Dtype::float16 || dtype == Dtype::bfloat16; }
 
 struct BlockGrid {
@@ -170,13 +168,7 @@ void multiply_blocks(const CpuProduct& product) {
   const Problem& problem = product.view.problem;
   const int threads = threads_for(problem);
   const BlockGrid grid = grid_for(problem, threads);
-  if (threads == 1) {
-    for (int64_t i = 0; i < grid.count(); ++i) {
-      multiply_block(product, grid.at(i));
-    }
-    return;
-  }
-  parallel_for(grid.count(), [&](int64_t i) { multiply_block(product, grid.at(i)); });
+  parallel_for(grid.count(), threads, [&](int64_t i) { multiply_block(product, grid.at(i)); });
 }
 
 }  // namespace mlx_gemm

@@ -30,6 +30,8 @@ void multiply_blocks(const CpuProduct& product);
 // One block, on this thread.
 void multiply_block(const CpuProduct& product, const Block& block);
 
+constexpr int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
 // Threads that a product of so many operations is worth.
 int threads_for(const Problem& problem);
 

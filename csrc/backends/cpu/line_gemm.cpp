@@ -17,8 +17,6 @@ constexpr int64_t kCachedElements = 8192;
 // Lines of a task: a step of them stays in the second-level cache for the next 8 vectors.
 constexpr int64_t kTaskLines = 96;
 
-int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 bool has_few_rows(const Problem& problem) { return problem.M <= kMostLines && b_transposed(problem.layout); }
 
 bool has_few_columns(const Problem& problem) { return problem.N <= kMostLines && !a_transposed(problem.layout); }
@@ -148,14 +146,7 @@ bool suits_lines(const Problem& problem) {
 
 void multiply_lines(const CpuProduct& product) {
   const LineGemm gemm(product);
-  const auto run = [&](int64_t task) { gemm.run(task); };
-  if (threads_for(product.view.problem) > 1) {
-    parallel_for(gemm.tasks(), run);
-    return;
-  }
-  for (int64_t task = 0; task < gemm.tasks(); ++task) {
-    run(task);
-  }
+  parallel_for(gemm.tasks(), threads_for(product.view.problem), [&](int64_t task) { gemm.run(task); });
 }
 
 }  // namespace mlx_gemm

@@ -20,8 +20,6 @@ constexpr int64_t kSharedElements = 4 << 20;
 constexpr int64_t kStripElements = 1 << 18;
 constexpr int64_t kMostStripPanels = 8;
 
-int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 // Every sum of products of A and B is a multiple of the products of their least bits. While that is no denormal number,
 // no sum is.
 bool may_underflow(uint16_t least_a, uint16_t least_b) {
@@ -31,17 +29,6 @@ bool may_underflow(uint16_t least_a, uint16_t least_b) {
   const int a = least_a >> kFractionBits;  // 0: denormal
   const int b = least_b >> kFractionBits;
   return a == 0 || b == 0 || a + b - 2 * (kBias + kFractionBits) < kLeastExponent;
-}
-
-template <class Body>
-void for_each(int64_t count, bool parallel, const Body& body) {
-  if (parallel) {
-    parallel_for(count, body);
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    body(i);
-  }
 }
 
 // One product of a batch.
@@ -83,7 +70,7 @@ class PanelGemm {
   void share_rows() const {
     const int64_t panels = divide_up(problem_.M, kPanelLines);
     const Packed rows = pack_a(0, panels);
-    for_each(divide_up(problem_.N, kPanelLines), threads_ > 1, [&](int64_t panel) {
+    parallel_for(divide_up(problem_.N, kPanelLines), threads_, [&](int64_t panel) {
       multiply(rows, pack_b(panel, static_cast<uint16_t*>(workspace(Workspace::b_panels, panel_elements_ * 2))));
     });
   }
@@ -97,9 +84,10 @@ class PanelGemm {
     for (int64_t first = 0; first < panels; first += panels_at_once) {
       const int64_t count = std::min(panels_at_once, panels - first);
       auto* packed = static_cast<uint16_t*>(workspace(Workspace::b_panels, count * panel_elements_ * 2));
-      for_each(count, threads_ > 1,
-               [&](int64_t i) { columns[static_cast<size_t>(i)] = pack_b(first + i, packed + i * panel_elements_); });
-      for_each(divide_up(problem_.M, strip_panels * kPanelLines), threads_ > 1, [&](int64_t strip) {
+      parallel_for(count, threads_, [&](int64_t i) {
+        columns[static_cast<size_t>(i)] = pack_b(first + i, packed + i * panel_elements_);
+      });
+      parallel_for(divide_up(problem_.M, strip_panels * kPanelLines), threads_, [&](int64_t strip) {
         const Packed rows = pack_a(strip * strip_panels * kPanelLines, strip_panels);
         for (int64_t i = 0; i < count; ++i) {
           multiply(rows, columns[static_cast<size_t>(i)]);
@@ -177,8 +165,8 @@ void multiply_panels(const CpuProduct& product) {
   const int threads = threads_for(problem);
   // A batch is shared out by its products where there are enough of them.
   const bool by_product = problem.batch >= 4 * threads;
-  for_each(problem.batch, by_product && threads > 1,
-           [&](int64_t i) { PanelGemm(product, i, by_product ? 1 : threads).run(); });
+  parallel_for(problem.batch, by_product ? threads : 1,
+               [&](int64_t i) { PanelGemm(product, i, by_product ? 1 : threads).run(); });
 }
 
 }  // namespace mlx_gemm
