@@ -416,7 +416,11 @@ MUTATIONS = [
         ("size not asked", "  if (auto broken = broken_by_size(kernel, problem)) {\n    return broken;\n  }\n", ""),
         ("grid not asked", "return broken_by_grid(kernel, problem)", "return {}"),
         ("device not asked", "  if (auto broken = broken_by_device(kernel, device)) {\n    return broken;\n  }\n", ""),
-        ("half types go to BLAS", "problem.dtype != Dtype::float32", "problem.dtype == Dtype::float64"),
+        (
+            "float16 is lowered",
+            "case Dtype::float16:\n      return {.route = Route::blas",
+            "case Dtype::float16:\n      return {.route = Route::mlx",
+        ),
         ("BLAS that is not loaded", "if (!device.blas)", "if (false)"),
         ("named kernel not kept", ".kernel = forced", ".kernel = nullptr"),
         (

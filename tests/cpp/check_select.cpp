@@ -293,12 +293,19 @@ void check_routes() {
 
   Problem other = problem;
   other.dtype = Dtype::float16;
-  const Plan half = choose(other, kCpu);
-  same(told(half), "mlx: the CPU path multiplies float32, this is float16");
-  const std::vector<Rejection> all = rejections(other, kCpu, half);
+  same(told(choose(other, kCpu)), "blas: float16 on a CPU stream: OpenBLAS on parts widened to float32");
+  const DeviceTraits without_blas{.backend = Backend::cpu};
+  const std::vector<Rejection> all = rejections(other, without_blas, choose(other, without_blas));
   same(all.size(), kernels().size() + 1);
-  same(told(all, 0), "blas: the CPU path multiplies float32, this is float16");
+  same(told(all, 0), "blas: no BLAS is loaded");
   same(told(all, 1), "naive: naive multiplies float32, got float16");
+
+  other.dtype = Dtype::bfloat16;
+  same(told(choose(other, kCpu)), "blas: bfloat16 on a CPU stream: the CPU's own products, or OpenBLAS in float32");
+  other.dtype = Dtype::float64;
+  same(told(choose(other, kCpu)), "blas: float64 on a CPU stream: OpenBLAS");
+  other.dtype = Dtype::complex64;
+  same(told(choose(other, kCpu)), "blas: complex64 on a CPU stream: OpenBLAS");
 
   other = problem;
   other.batch = 2;
