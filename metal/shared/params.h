@@ -13,8 +13,27 @@ namespace mlx_gemm {
 // How a threadgroup finds its tile: from a 2-D grid, or from a 1-D grid along the Morton curve.
 enum class TileOrder { row_major, morton };
 
-// Buffer slots of every GEMM kernel.
-enum GemmBuffer { kBufferA = 0, kBufferB = 1, kBufferC = 2, kBufferParams = 3 };
+// Buffer slots of every GEMM kernel. The last two belong to the epilogue of production kernels.
+enum GemmBuffer { kBufferA = 0, kBufferB = 1, kBufferC = 2, kBufferParams = 3, kBufferAddend = 4, kBufferResidual = 5 };
+
+// Function constants of production kernels.
+enum GemmConstant {
+  kConstantTransposeA = 0,  // A is stored [K, M]
+  kConstantTransposeB = 1,  // B is stored [N, K]
+  kConstantHasC = 2,
+  kConstantHasResidual = 3
+};
+
+enum GemmActivation {
+  kActivationNone = 0,
+  kActivationRelu = 1,
+  kActivationGelu = 2,
+  kActivationGeluTanh = 3,
+  kActivationSilu = 4
+};
+
+// Order of the tiles of a production kernel: swizzled by 0 (row-major) to 3, or along the Morton curve.
+enum GemmSchedule { kScheduleRowMajor = 0, kScheduleSwizzle3 = 3, kScheduleMorton = 4 };
 
 // C[M, N] = A[M, K] B[K, N]; leading dimensions are row strides in elements.
 struct GemmParams {
@@ -29,5 +48,38 @@ struct GemmParams {
 static_assert(sizeof(GemmParams) == 24, "GemmParams has the same size on both sides");
 static_assert(__builtin_offsetof(GemmParams, lda) == 12, "GemmParams has the same layout on both sides");
 static_assert(__builtin_offsetof(GemmParams, ldc) == 20, "GemmParams has the same layout on both sides");
+
+// Batch dimensions that one launch runs over, outermost first; unused ones have length 1.
+enum GemmBatch { kBatchDims = 3 };
+
+// What a production kernel adds to its product: strides in elements, 0 where it is broadcast.
+struct FusedGemmAddend {
+  int64_t row_stride;
+  int64_t column_stride;
+  int64_t batch_strides[kBatchDims];
+};
+
+// D[M, N] = activation(alpha A[M, K] B[K, N] + beta C) + residual, for every index of a batch. Leading dimensions are
+// strides of the rows as they are stored, in elements like all strides.
+struct FusedGemmParams {
+  int64_t a_batch_strides[kBatchDims];
+  int64_t b_batch_strides[kBatchDims];
+  FusedGemmAddend c;
+  FusedGemmAddend residual;
+  int32_t batch_shape[kBatchDims];
+  int32_t M;
+  int32_t N;
+  int32_t K;
+  int32_t lda;
+  int32_t ldb;
+  int32_t schedule;  // GemmSchedule
+  int32_t activation;  // GemmActivation
+  float alpha;
+  float beta;
+};
+
+static_assert(sizeof(FusedGemmParams) == 176, "FusedGemmParams has the same size on both sides");
+static_assert(__builtin_offsetof(FusedGemmParams, residual) == 88, "FusedGemmParams has the same layout on both sides");
+static_assert(__builtin_offsetof(FusedGemmParams, M) == 140, "FusedGemmParams has the same layout on both sides");
 
 }  // namespace mlx_gemm

@@ -1,0 +1,73 @@
+// What happens to an element of the product before it is stored: D = activation(alpha (A B) + beta C) + residual.
+#pragma once
+
+#include <metal_stdlib>
+
+#include "metal/common/activation.h"
+#include "metal/shared/params.h"
+
+namespace mlx_gemm {
+
+constant bool has_c [[function_constant(kConstantHasC)]];
+constant bool has_residual [[function_constant(kConstantHasResidual)]];
+
+// Elements from the first matrix of a batch to that of index `index`, the last dimension fastest.
+METAL_FUNC size_t batch_offset(uint index, constant int32_t* shape, constant int64_t* strides) {
+  long offset = 0;
+  for (int dim = kBatchDims - 1; dim >= 0; --dim) {
+    offset += long(index % uint(shape[dim])) * long(strides[dim]);
+    index /= uint(shape[dim]);
+  }
+  return size_t(offset);
+}
+
+// Where a tile's C and residual start, or null.
+template <typename O>
+struct EpilogueTile {
+  device const O* c;
+  device const O* residual;
+};
+
+METAL_FUNC size_t addend_offset(constant FusedGemmAddend& addend, int row, int column) {
+  return size_t(long(row) * long(addend.row_stride) + long(column) * long(addend.column_stride));
+}
+
+template <typename O>
+METAL_FUNC EpilogueTile<O> epilogue_tile(
+    device const O* c,
+    device const O* residual,
+    uint batch,
+    int row,
+    int column,
+    constant FusedGemmParams& p) {
+  EpilogueTile<O> tile = {nullptr, nullptr};
+  if (has_c) {
+    tile.c = c + batch_offset(batch, p.batch_shape, p.c.batch_strides) + addend_offset(p.c, row, column);
+  }
+  if (has_residual) {
+    tile.residual = residual +
+        batch_offset(batch, p.batch_shape, p.residual.batch_strides) + addend_offset(p.residual, row, column);
+  }
+  return tile;
+}
+
+// Whether the product is the result, apart from its type.
+METAL_FUNC bool is_plain(constant FusedGemmParams& p) {
+  return p.alpha == 1.0f && !has_c && !has_residual && p.activation == kActivationNone;
+}
+
+// The result at (row, column) of a tile.
+template <typename O>
+METAL_FUNC O finish(float product, EpilogueTile<O> tile, int row, int column, constant FusedGemmParams& p) {
+  float value = p.alpha * product;
+  if (has_c) {
+    value = metal::fma(p.beta, float(tile.c[addend_offset(p.c, row, column)]), value);
+  }
+  value = activated(value, p.activation);
+  if (has_residual) {
+    value += float(tile.residual[addend_offset(p.residual, row, column)]);
+  }
+  return O(value);
+}
+
+}  // namespace mlx_gemm
