@@ -33,9 +33,8 @@ struct KernelInfo {
   int threadgroup_bytes = 0;
   int min_generation = 13;  // Apple GPU generation, 13 = M1
   int min_os = 1400;        // macOS version, 100*major + minor
-  Dtype in = Dtype::float32;
+  std::string_view dtypes = "float32";  // of A and B, comma-separated; C has the same type, or float32
   Dtype accumulate = Dtype::float32;
-  Dtype out = Dtype::float32;
   Math math = Math::exact;
   std::string_view layouts = "nn";  // comma-separated
   bool deterministic = true;
@@ -44,9 +43,11 @@ struct KernelInfo {
 
   constexpr int simdgroups() const { return wm * wn; }
   constexpr int threadgroup_threads() const { return 32 * wm * wn; }
-  // First part of the body's name: naive, tiled, coarse, simdgroup or tensorops.
+  // First part of the body's name: naive, tiled, coarse, simdgroup, tensorops or simd.
   constexpr std::string_view family() const { return body.substr(0, body.find('_')); }
   constexpr bool tensorops() const { return family() == "tensorops"; }
+  // Production kernels: any shape, layout and batch, with an epilogue.
+  constexpr bool fused() const { return body.find("_gemm") != std::string_view::npos; }
 };
 
 // Tiles that cover `length` rows or columns.
@@ -61,6 +62,10 @@ const KernelInfo* find_kernel(std::string_view name);
 std::vector<std::string> nearest_kernels(std::string_view name, int count = 3);
 
 std::vector<std::string_view> layouts_of(const KernelInfo& kernel);
+std::vector<std::string_view> dtypes_of(const KernelInfo& kernel);
+
+// Name of the Metal function: production kernels have one for each pair of types.
+std::string function_name(const KernelInfo& kernel, Dtype in, Dtype out);
 
 // Elements that one operand of the kernel may span: ladder kernels index with 32-bit integers, and a slice that starts
 // 2 GiB or more into its tensor is addressed wrongly by current GPUs.

@@ -21,16 +21,13 @@
 
 #include "metal/common/epilogue.h"
 #include "metal/common/fragments.h"
+#include "metal/common/fused_gemm.h"
 #include "metal/common/instantiate.h"
 #include "metal/common/loader.h"
-#include "metal/common/tile_order.h"
 #include "metal/shared/params.h"
 
 using namespace metal;
 using namespace mlx_gemm;
-
-constant bool transpose_a [[function_constant(kConstantTransposeA)]];
-constant bool transpose_b [[function_constant(kConstantTransposeB)]];
 
 // Writes a SIMD group's fragments, whose first element is (row0, column0) of a tile with `rows` x `columns` inside D.
 template <typename O, int FM, int FN>
@@ -83,7 +80,7 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   threadgroup T a_block[A_PLAIN > A_TRANSPOSED ? A_PLAIN : A_TRANSPOSED];
   threadgroup T b_block[B_PLAIN > B_TRANSPOSED ? B_PLAIN : B_TRANSPOSED];
 
-  const TilePosition tile = tile_of<BM, BN>(group, p);
+  const TilePosition tile = fused_tile<BM, BN>(group.x, group.y, p);
   const int row0 = int(tile.row) * BM;
   const int column0 = int(tile.column) * BN;
   if (row0 >= p.M || column0 >= p.N) {
@@ -158,7 +155,7 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   constexpr int FN = BN / WN / 8;
   static_assert(BM == WM * FM * 8 && BN == WN * FN * 8 && BK == 8, "fragments tile the output");
 
-  const TilePosition tile = tile_of<BM, BN>(group, p);
+  const TilePosition tile = fused_tile<BM, BN>(group.x, group.y, p);
   const FragmentPosition at = fragment_position(lane);
   const int row0 = int(tile.row) * BM + int(simdgroup) / WN * FM * 8;
   const int column0 = int(tile.column) * BN + int(simdgroup) % WN * FN * 8;
@@ -200,10 +197,12 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   store_fragments<O, FM, FN>(acc, d, addends, at, p.M - row0, p.N - column0, p);
 }
 
-#define GEMM_SIMD_GEMM(NAME, BM, BN, BK, WM, WN, ...)                                       \
-  GEMM_INSTANTIATE(NAME##_float32_float32, simd_gemm<float, float, BM, BN, BK, WM, WN>)     \
-  GEMM_INSTANTIATE(NAME##_float16_float16, simd_gemm<half, half, BM, BN, BK, WM, WN>)       \
-  GEMM_INSTANTIATE(NAME##_float16_float32, simd_gemm<half, float, BM, BN, BK, WM, WN>)      \
-  GEMM_INSTANTIATE(NAME##_bfloat16_bfloat16, simd_gemm<bfloat, bfloat, BM, BN, BK, WM, WN>) \
-  GEMM_INSTANTIATE(NAME##_bfloat16_float32, simd_gemm<bfloat, float, BM, BN, BK, WM, WN>)
-GEMM_SIMD_GEMM(simd_gemm_64x64_k16, 64, 64, 16, 2, 2)
+#define GEMM_SIMD_FORM(NAME, FORM, BM, BN, BK, WM, WN)                                 \
+  GEMM_INSTANTIATE(NAME##_float32_float32, FORM<float, float, BM, BN, BK, WM, WN>)     \
+  GEMM_INSTANTIATE(NAME##_float16_float16, FORM<half, half, BM, BN, BK, WM, WN>)       \
+  GEMM_INSTANTIATE(NAME##_float16_float32, FORM<half, float, BM, BN, BK, WM, WN>)      \
+  GEMM_INSTANTIATE(NAME##_bfloat16_bfloat16, FORM<bfloat, bfloat, BM, BN, BK, WM, WN>) \
+  GEMM_INSTANTIATE(NAME##_bfloat16_float32, FORM<bfloat, float, BM, BN, BK, WM, WN>)
+#define GEMM_SIMD_GEMM(NAME, BM, BN, BK, WM, WN, ...) GEMM_SIMD_FORM(NAME, simd_gemm, BM, BN, BK, WM, WN)
+#define GEMM_SIMD_GEMM_DIRECT(NAME, BM, BN, BK, WM, WN, ...) GEMM_SIMD_FORM(NAME, simd_gemm_direct, BM, BN, BK, WM, WN)
+#include "metal/shared/gemm_kernels.def"

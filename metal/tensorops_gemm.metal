@@ -21,16 +21,13 @@
 #include <metal_tensor>
 
 #include "metal/common/epilogue.h"
+#include "metal/common/fused_gemm.h"
 #include "metal/common/instantiate.h"
-#include "metal/common/tile_order.h"
 #include "metal/shared/params.h"
 
 using namespace metal;
 using namespace mpp::tensor_ops;
 using namespace mlx_gemm;
-
-constant bool transpose_a [[function_constant(kConstantTransposeA)]];
-constant bool transpose_b [[function_constant(kConstantTransposeB)]];
 
 // What of a tile is known when the kernel is compiled.
 enum class Known {
@@ -149,7 +146,7 @@ template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool R
     device const O* C [[buffer(kBufferAddend), function_constant(has_c)]],
     device const O* residual [[buffer(kBufferResidual), function_constant(has_residual)]],
     uint3 group [[threadgroup_position_in_grid]]) {
-  const TilePosition position = tile_of<BM, BN>(group, p);
+  const TilePosition position = fused_tile<BM, BN>(group.x, group.y, p);
   const int row0 = int(position.row) * BM;
   const int column0 = int(position.column) * BN;
   if (row0 >= p.M || column0 >= p.N) {
@@ -181,5 +178,6 @@ template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool R
   GEMM_INSTANTIATE(NAME##_float16_float32, tensorops_gemm<half, float, BM, BN, BK, WM * WN, false>)      \
   GEMM_INSTANTIATE(NAME##_bfloat16_bfloat16, tensorops_gemm<bfloat, bfloat, BM, BN, BK, WM * WN, false>) \
   GEMM_INSTANTIATE(NAME##_bfloat16_float32, tensorops_gemm<bfloat, float, BM, BN, BK, WM * WN, false>)
-GEMM_TENSOROPS_GEMM(tensorops_gemm_64x64_k256, 64, 64, 256, 2, 2)
-GEMM_TENSOROPS_GEMM(tensorops_gemm_64x128, 64, 128, 0, 2, 2)
+#define GEMM_TENSOROPS_GEMM_TF32(NAME, BM, BN, BK, WM, WN, ...) \
+  GEMM_INSTANTIATE(NAME##_float32_float32, tensorops_gemm<float, float, BM, BN, BK, WM * WN, true>)
+#include "metal/shared/gemm_kernels.def"

@@ -32,7 +32,8 @@ METAL_FUNC float error_function(float x) {
   sum = metal::fma(sum, a, 0.6319370865821838f);
   sum = metal::fma(sum, a, 1.1301666498184204f);
   sum = metal::fma(sum, a, -3.0321296071633697e-04f);
-  return metal::copysign(1.0f - metal::exp(-sum), x);
+  const float tail = metal::exp(-sum);
+  return x < 0.0f ? tail - 1.0f : 1.0f - tail;
 }
 
 // 0.707... is 1 / sqrt(2), 0.797... is sqrt(2 / pi).

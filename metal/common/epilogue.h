@@ -4,22 +4,13 @@
 #include <metal_stdlib>
 
 #include "metal/common/activation.h"
+#include "metal/common/fused_gemm.h"
 #include "metal/shared/params.h"
 
 namespace mlx_gemm {
 
 constant bool has_c [[function_constant(kConstantHasC)]];
 constant bool has_residual [[function_constant(kConstantHasResidual)]];
-
-// Elements from the first matrix of a batch to that of index `index`, the last dimension fastest.
-METAL_FUNC size_t batch_offset(uint index, constant int32_t* shape, constant int64_t* strides) {
-  long offset = 0;
-  for (int dim = kBatchDims - 1; dim >= 0; --dim) {
-    offset += long(index % uint(shape[dim])) * long(strides[dim]);
-    index /= uint(shape[dim]);
-  }
-  return size_t(offset);
-}
 
 // Where a tile's C and residual start, or null.
 template <typename O>
@@ -45,8 +36,8 @@ METAL_FUNC EpilogueTile<O> epilogue_tile(
     tile.c = c + batch_offset(batch, p.batch_shape, p.c.batch_strides) + addend_offset(p.c, row, column);
   }
   if (has_residual) {
-    tile.residual = residual +
-        batch_offset(batch, p.batch_shape, p.residual.batch_strides) + addend_offset(p.residual, row, column);
+    tile.residual = residual + batch_offset(batch, p.batch_shape, p.residual.batch_strides) +
+                    addend_offset(p.residual, row, column);
   }
   return tile;
 }

@@ -36,8 +36,8 @@ inline TilePosition tile_of(uint32_t x, uint32_t y, int M, int N) {
   return morton_tile(x, uint32_t((M + BM - 1) / BM), uint32_t((N + BN - 1) / BN));
 }
 
-// Tiles of production kernels. Swizzled by s, neighbouring threadgroups walk down 2^s rows of tiles before they go on to
-// the next column, so that they share columns of B as well as rows of A: the grid has ceil(tiles_m / 2^s) rows of
+// Tiles of production kernels. Swizzled by s, neighbouring threadgroups walk down 2^s rows of tiles before they go on
+// to the next column, so that they share columns of B as well as rows of A: the grid has ceil(tiles_m / 2^s) rows of
 // tiles_n 2^s threadgroups, and those at its lower edge may have no tile. The Morton curve takes a 1-D grid.
 inline TilePosition scheduled_tile(uint32_t x, uint32_t y, int schedule, uint32_t tiles_m, uint32_t tiles_n) {
   if (schedule == kScheduleMorton) {

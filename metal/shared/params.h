@@ -72,7 +72,7 @@ struct FusedGemmParams {
   int32_t K;
   int32_t lda;
   int32_t ldb;
-  int32_t schedule;  // GemmSchedule
+  int32_t schedule;    // GemmSchedule
   int32_t activation;  // GemmActivation
   float alpha;
   float beta;
