@@ -9,7 +9,9 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/device_traits.h"
 #include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
@@ -18,6 +20,7 @@
 #include "csrc/host_run.h"
 #include "csrc/metal_host/multiply_tile.h"
 #include "csrc/ops.h"
+#include "mlx/backend/gpu/device_info.h"
 #include "mlx/version.h"
 
 namespace nb = nanobind;
@@ -286,6 +289,7 @@ nb::dict environment() {
   result["mlx_loaded"] = mx::version();
   result["blas"] = blas_loaded() ? nb::object(nb::str(blas_config().c_str())) : nb::none();
   result["isa"] = metal_host::micro_kernel_isa();
+  result["gpu"] = mx::gpu::is_available() ? nb::object(nb::str(describe(gpu_traits()).c_str())) : nb::none();
   return result;
 }
 
@@ -313,7 +317,7 @@ Raises:
   m.def("wait_for_pending_products", &wait_for_pending_products, nb::call_guard<nb::gil_scoped_release>(),
         "Returns when no CPU stream has a product of this package left to compute; called before the process exits.");
   m.def("environment", &environment,
-        "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime.");
+        "What this build runs on: versions of MLX, BLAS, instruction set of the host runtime, GPU.");
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace mx = mlx::core;
 
 // What an epilogue adds to a product, each broadcast to its shape.
 struct Addends {
-  std::optional<mx::array> c;
-  std::optional<mx::array> residual;
+  std::optional<mx::array> c = {};
+  std::optional<mx::array> residual = {};
 };
 
 mx::array activate(const mx::array& x, Activation activation, const mx::Stream& stream);

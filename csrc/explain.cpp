@@ -52,14 +52,14 @@ Explanation explain(const ExplainOperands& given, Activation activation, const R
     check_named_kernel(options, a, b, device);
   }
   const Dtype dtype = dtype_of(a);
-  const Executor executor{options.kernel, device.backend};
-  const Problem built = problem_of(a.shape(), b.shape(), dtype, executor);
+  const Problem built = problem_of(a.shape(), b.shape(), dtype, {options.kernel, device.backend});
+  const Plan plan = planned(built, device, options.kernel);
 
   mx::eval({a, b});
-  const GemmView view = view_operands(a, b, executor);
+  const GemmView view = view_operands(a, b, {plan.kernel, device.backend});
   // The layout that the caller has, not that of the copies.
   const Problem problem = view_operands(a, b, {nullptr, device.backend}).problem;
-  Explanation result{problem, epilogue_of(given, activation), planned(built, device, options.kernel)};
+  Explanation result{problem, epilogue_of(given, activation), plan};
   result.problem.dtype = dtype;
   result.plan.rejected = rejections(built, device, result.plan);
   if (result.plan.route != Route::mlx) {

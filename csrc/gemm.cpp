@@ -46,13 +46,8 @@ struct Source {
 // Calls multiply(offsets of the operands) for each product of a batch.
 template <class Multiply>
 void for_each_product(const GemmView& view, const Multiply& multiply) {
-  const Problem& problem = view.problem;
-  for (int64_t i = 0; i < problem.batch; ++i) {
-    multiply(OperandOffsets{
-        .a = step_offset(i, view.loop, view.a_steps),
-        .b = step_offset(i, view.loop, view.b_steps),
-        .c = i * problem.M * problem.N,
-    });
+  for (int64_t i = 0; i < view.problem.batch; ++i) {
+    multiply(offsets_of_product(view, i));
   }
 }
 
@@ -145,8 +140,8 @@ struct Task {
 };
 
 // Strides of `addend` once it is broadcast to `shape`.
-mx::Strides broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
-  mx::Strides strides(shape.size(), 0);
+std::vector<int64_t> broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 0);
   const size_t missing = shape.size() - addend.ndim();
   for (size_t dim = missing; dim < shape.size(); ++dim) {
     const int own = static_cast<int>(dim - missing);
@@ -158,6 +153,7 @@ mx::Strides broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
 Addressing addressing_for(const Executor& executor) {
   Addressing addressing = executor.kernel == nullptr ? kBlasAddressing : addressing_of(*executor.kernel);
   addressing.join_rows = executor.joins_rows();
+  addressing.copy_to_join = executor.backend == Backend::metal;  // its rules apply to all rows
   return addressing;
 }
 
@@ -205,7 +201,7 @@ void check_addend(std::string_view op, std::string_view name, const mx::Shape& a
 }
 
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor) {
-  return view_gemm({a.shape(), a.strides()}, {b.shape(), b.strides()}, addressing_for(executor));
+  return view_gemm(layout_of(a), layout_of(b), addressing_for(executor));
 }
 
 void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
@@ -217,7 +213,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const auto source = [&](const mx::array& operand, bool copied) {
     encoder.set_input_array(operand);
-    Source result{operand.data<float>(), {operand.shape(), operand.strides()}, nullptr};
+    Source result{operand.data<float>(), layout_of(operand), nullptr};
     if (copied) {
       mx::array copy(operand.shape(), operand.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
@@ -246,7 +242,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
       .d = out.data<float>(),
       .size = static_cast<int64_t>(out.size()),
       .epilogue = {.epilogue = epilogue_,
-                   .shape = out.shape(),
+                   .shape = {out.shape().begin(), out.shape().end()},
                    .c = next_addend(epilogue_.has_c),
                    .residual = next_addend(epilogue_.has_residual)},
   };
@@ -262,31 +258,31 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
 
 void wait_for_pending_products() { Pending::instance().wait(); }
 
-// Operands come row-contiguous and without a bias: what a kernel cannot do itself is an op of its own on a GPU.
+// Comes without a bias, which is an op of its own on a GPU.
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
   ++counters().gemm_evals;
+  const mx::array& a = inputs[0];
+  const mx::array& b = inputs[1];
   out.set_data(mx::allocator::malloc(out.nbytes()));
   if (out.size() == 0) {
     return;
   }
-  const GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::metal});
-  if (view.problem.K == 0) {
+  if (a.shape(-1) == 0) {
     // Fresh memory that no command has seen yet, and that the CPU shares.
     std::fill_n(out.data<float>(), out.size(), 0.0f);
     return;
   }
-  if (view.copy_a || view.copy_b) {
-    throw std::runtime_error(error_text("Gemm", "operands of ", kernel_->name, " must be row-contiguous on a GPU"));
-  }
-  const LaunchArrays<mx::array> arrays{inputs[0], inputs[1], out};
-  for_each_product(view, [&](const OperandOffsets& at) {
-    launch_on_gpu(plan_launch(*kernel_, view.problem, at), arrays, stream());
-  });
+  const Problem problem = problem_of(a.shape(), b.shape(), Dtype::float32, {kernel_, Backend::metal});
+  const KernelInfo& kernel = kernel_within_limit({kernel_, named_}, problem, device_traits(stream()),
+                                                 [&](const KernelInfo& k) { return thread_limit(k, stream()); });
+  const GemmView view = view_operands(a, b, {&kernel, Backend::metal});
+  counters().copies += view.copy_a + view.copy_b;
+  launch_on_gpu(plan_products(kernel, view, layout_of(a), layout_of(b)), {a, b, out}, stream());
 }
 
 bool Gemm::is_equivalent(const Primitive& other) const {
   const auto& gemm = static_cast<const Gemm&>(other);
-  return kernel_ == gemm.kernel_ && epilogue_ == gemm.epilogue_;
+  return kernel_ == gemm.kernel_ && named_ == gemm.named_ && epilogue_ == gemm.epilogue_;
 }
 
 std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs) {

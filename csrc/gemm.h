@@ -9,9 +9,12 @@
 #include "csrc/epilogue.h"
 #include "csrc/layout.h"
 #include "csrc/registry.h"
+#include "csrc/select.h"
 #include "mlx/primitives.h"
 
 namespace mlx_gemm {
+
+namespace mx = mlx::core;
 
 // Shape of a[..., M, K] b[..., K, N], batch dimensions broadcast. Throws std::invalid_argument where they do not fit.
 mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b);
@@ -46,8 +49,8 @@ void wait_for_pending_products();
 class Gemm : public mx::UnaryPrimitive {
  public:
   // A null kernel stands for BLAS, on CPU streams only. A kernel on a GPU has no epilogue.
-  Gemm(mx::Stream stream, const KernelInfo* kernel, const Epilogue& epilogue)
-      : UnaryPrimitive(stream), kernel_(kernel), epilogue_(epilogue) {}
+  Gemm(mx::Stream stream, const Chosen& chosen, const Epilogue& epilogue)
+      : UnaryPrimitive(stream), kernel_(chosen.kernel), named_(chosen.named), epilogue_(epilogue) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
   void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
@@ -66,6 +69,7 @@ class Gemm : public mx::UnaryPrimitive {
 
  private:
   const KernelInfo* kernel_;
+  bool named_;
   Epilogue epilogue_;
 };
 

@@ -165,10 +165,10 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
   if (epilogue_.has_residual) {
     addends.residual = map_first(inputs.size() - 1);
   }
-  const GemmOptions options{.kernel = kernel_, .epilogue = epilogue_};
+  const GemmOptions options{.kernel = named_ ? kernel_ : nullptr, .epilogue = epilogue_};
   if (axes[0] < 0 && axes[1] < 0) {
     // One product for all: only what is added to it is mapped.
-    const mx::array product = gemm({inputs[0], inputs[1]}, {.kernel = kernel_}, stream());
+    const mx::array product = gemm({inputs[0], inputs[1]}, {.kernel = options.kernel}, stream());
     return {{apply_epilogue(product, addends, epilogue_, stream())}, {0}};
   }
   return {{gemm({map_first(0), map_first(1), addends}, options, stream())}, {0}};

@@ -99,10 +99,19 @@ AddressedRows address_rows(const Strided& a, bool join, const Addressing& addres
   return rows;
 }
 
+// Elements from an operand's first matrix to that of loop index `index`.
+int64_t step_offset(int64_t index, std::span<const int> loop, std::span<const int64_t> steps) {
+  int64_t offset = 0;
+  for (size_t dim = loop.size(); dim-- > 0; index /= loop[dim]) {
+    offset += index % loop[dim] * steps[dim];
+  }
+  return offset;
+}
+
 }  // namespace
 
-Strided row_contiguous(const mx::Shape& shape) {
-  Strided result{shape, mx::Strides(shape.size(), 1)};
+Strided row_contiguous(std::span<const int> shape) {
+  Strided result{{shape.begin(), shape.end()}, std::vector<int64_t>(shape.size(), 1)};
   for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
     result.strides[dim] = result.strides[dim + 1] * std::max(shape[dim + 1], 1);
   }
@@ -125,11 +134,14 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   const bool one_b = is_one_matrix(b);
 
   Strided a = a_given;
-  AddressedRows rows = address_rows(a, one_b && addressing.join_rows, addressing);
-  if (!rows.addressed) {
+  const bool join = one_b && addressing.join_rows;
+  AddressedRows rows = address_rows(a, join, addressing);
+  const auto rows_of_copy = [&] { return address_rows(row_contiguous(a.shape), join, kBlasAddressing); };
+  const bool kept_apart = addressing.copy_to_join && rows.loop_dims > rows_of_copy().loop_dims;
+  if (!rows.addressed || kept_apart) {
     view.copy_a = true;
     a = row_contiguous(a.shape);
-    rows = address_rows(a, one_b && addressing.join_rows, kBlasAddressing);
+    rows = rows_of_copy();
   }
 
   const LoopDims a_dims{a, rows.loop_dims};
@@ -149,13 +161,11 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   return view;
 }
 
-int64_t step_offset(int64_t index, const mx::Shape& loop, const mx::Strides& steps) {
-  int64_t offset = 0;
-  for (int dim = static_cast<int>(loop.size()) - 1; dim >= 0; --dim) {
-    offset += index % loop[dim] * steps[dim];
-    index /= loop[dim];
-  }
-  return offset;
+OperandOffsets offsets_of_product(const GemmView& view, int64_t index) {
+  const Problem& problem = view.problem;
+  return {.a = step_offset(index, view.loop, view.a_steps),
+          .b = step_offset(index, view.loop, view.b_steps),
+          .c = index * problem.M * problem.N};
 }
 
 }  // namespace mlx_gemm

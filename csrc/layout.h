@@ -1,29 +1,35 @@
-// How a product of strided arrays becomes a loop over matrix products that a kernel or BLAS can address.
+// How a product of strided arrays becomes a loop over matrix products that a kernel or BLAS can address. Pure C++: no
+// MLX arrays.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "csrc/problem.h"
 #include "csrc/registry.h"
-#include "mlx/array.h"
 
 namespace mlx_gemm {
 
-namespace mx = mlx::core;
-
-// Shape and strides of an operand, [..., rows, columns].
+// Shape and strides of an operand, [..., rows, columns]; strides in elements.
 struct Strided {
-  mx::Shape shape;
-  mx::Strides strides;
+  std::vector<int> shape;
+  std::vector<int64_t> strides;
 };
 
-Strided row_contiguous(const mx::Shape& shape);
+template <class Array>
+Strided layout_of(const Array& array) {
+  return {{array.shape().begin(), array.shape().end()}, {array.strides().begin(), array.strides().end()}};
+}
+
+Strided row_contiguous(std::span<const int> shape);
 
 // What the code that multiplies can address.
 struct Addressing {
-  bool transposed = true;  // column-contiguous operands
-  bool join_rows = true;   // any number of rows: leading dimensions of A that share B become rows of one product
+  bool transposed = true;     // column-contiguous operands
+  bool join_rows = true;      // any number of rows: leading dimensions of A that share B become rows of one product
+  bool copy_to_join = false;  // A is copied where its strides keep rows apart that its shape would let join
   int64_t max_extent = std::numeric_limits<int64_t>::max();
 };
 
@@ -33,9 +39,9 @@ Addressing addressing_of(const KernelInfo& kernel);
 // C[..., M, N] as problem.batch products, one per index of `loop`, outermost dimension first.
 struct GemmView {
   Problem problem;
-  mx::Shape loop;
-  mx::Strides a_steps;  // in elements, per dimension of the loop; 0 where the operand is broadcast
-  mx::Strides b_steps;
+  std::vector<int> loop;
+  std::vector<int64_t> a_steps;  // in elements, per dimension of the loop; 0 where the operand is broadcast
+  std::vector<int64_t> b_steps;
   bool copy_a = false;  // the operand is not addressable: the view is that of a row-contiguous copy
   bool copy_b = false;
 };
@@ -43,7 +49,14 @@ struct GemmView {
 // The batch dimensions of a and b must broadcast, and their inner dimensions agree.
 GemmView view_gemm(const Strided& a, const Strided& b, const Addressing& addressing);
 
-// Elements from an operand's first matrix to that of loop index `index`, counted in row-major order.
-int64_t step_offset(int64_t index, const mx::Shape& loop, const mx::Strides& steps);
+// Offsets of the first element of each operand, in elements.
+struct OperandOffsets {
+  int64_t a = 0;
+  int64_t b = 0;
+  int64_t c = 0;
+};
+
+// Where the matrices of product `index` start, counted in row-major order of the loop.
+OperandOffsets offsets_of_product(const GemmView& view, int64_t index);
 
 }  // namespace mlx_gemm

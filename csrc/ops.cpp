@@ -37,8 +37,7 @@ mx::array lowered(const GemmOperands& operands, const Epilogue& epilogue, const 
   return apply_epilogue(sum, {.residual = addends.residual}, {.activation = epilogue.activation}, s);
 }
 
-mx::array gemm_op(const KernelInfo* kernel, const GemmOperands& operands, const Epilogue& epilogue,
-                  const mx::Stream& s) {
+mx::array gemm_op(const Chosen& chosen, const GemmOperands& operands, const Epilogue& epilogue, const mx::Stream& s) {
   std::vector<mx::array> inputs{operands.a, operands.b};
   for (const auto& addend : {operands.addends.c, operands.addends.residual}) {
     if (addend) {
@@ -46,7 +45,7 @@ mx::array gemm_op(const KernelInfo* kernel, const GemmOperands& operands, const 
     }
   }
   mx::Shape shape = product_shape("matmul", operands.a.shape(), operands.b.shape());
-  return mx::array(std::move(shape), operands.a.dtype(), std::make_shared<Gemm>(s, kernel, epilogue),
+  return mx::array(std::move(shape), operands.a.dtype(), std::make_shared<Gemm>(s, chosen, epilogue),
                    std::move(inputs));
 }
 
@@ -188,11 +187,11 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
     check_lowering(options.op, dtype, device);
     return lowered(operands, epilogue, stream);
   }
+  const Chosen chosen{plan.kernel, options.kernel != nullptr};
   if (device.backend == Backend::metal) {
-    const GemmOperands contiguous{mx::contiguous(a, false, stream), mx::contiguous(b, false, stream)};
-    return apply_epilogue(gemm_op(plan.kernel, contiguous, {}, stream), addends, epilogue, stream);
+    return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
   }
-  return gemm_op(plan.kernel, operands, epilogue, stream);
+  return gemm_op(chosen, operands, epilogue, stream);
 }
 
 mx::array matmul(const mx::array& a, const mx::array& b, const Request& request) {

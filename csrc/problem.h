@@ -47,7 +47,10 @@ struct DeviceTraits {
   std::string architecture;  // "applegpu_g17g"; empty on a CPU
   int generation = 0;        // 13 = M1 ... 17 = M5; 0 on a CPU
   int os = 0;                // macOS version, 100*major + minor; 0 elsewhere
+  int64_t memory = 0;        // bytes; 0 where nobody asked
+  int mlx_os = 0;            // macOS that libmlx was built for, as above; 0 where that is not known
   bool blas = false;         // a BLAS was found for CPU streams
+  bool tf32_enabled = true;  // MLX_ENABLE_TF32
   bool tf32 = false;         // mx.matmul multiplies float32 at TF32 precision here
 };
 

@@ -129,6 +129,12 @@ int64_t max_extent(const KernelInfo& kernel) {
   return kernel.tensorops() ? kInt32Max / bytes_per_element(Dtype::float32) : kInt32Max;
 }
 
+std::array<int64_t, 2> grid_of(const KernelInfo& kernel, const Problem& problem) {
+  const int64_t columns = tiles(problem.N, kernel.bn);
+  const int64_t rows = tiles(problem.M, kernel.bm);
+  return kernel.order == TileOrder::row_major ? std::array{columns, rows} : std::array{columns * rows, int64_t(1)};
+}
+
 int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem) {
   const auto [rows, columns] = kernel.read_tile;
   const int64_t a_reads = problem.M * problem.K * tiles(problem.N, columns);

@@ -71,6 +71,9 @@ std::string function_name(const KernelInfo& kernel, Dtype in, Dtype out);
 // 2 GiB or more into its tensor is addressed wrongly by current GPUs.
 int64_t max_extent(const KernelInfo& kernel);
 
+// Threadgroups along x and y.
+std::array<int64_t, 2> grid_of(const KernelInfo& kernel, const Problem& problem);
+
 // Device bytes that the kernel asks for if nothing is cached: every element of A and B once per read_tile that uses it.
 int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem);
 

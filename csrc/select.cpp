@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <sstream>
+#include <stdexcept>
 
 namespace mlx_gemm {
 namespace {
@@ -83,6 +84,19 @@ std::optional<std::string> broken_by_size(const KernelInfo& kernel, const Proble
   return {};
 }
 
+std::optional<std::string> broken_by_grid(const KernelInfo& kernel, const Problem& problem) {
+  constexpr int64_t kUint32Max = std::numeric_limits<uint32_t>::max();
+  const auto grid = grid_of(kernel, problem);
+  for (size_t axis = 0; axis < grid.size(); ++axis) {
+    const int64_t threads = grid[axis] * kernel.threads[axis];
+    if (threads > kUint32Max) {
+      return sentence(kernel.name, " takes grids of at most ", kUint32Max, " threads along ", "xy"[axis], ", got ",
+                      threads);
+    }
+  }
+  return {};
+}
+
 constexpr const char* kOnlyByName = "runs only when it is named";
 
 Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
@@ -121,6 +135,31 @@ Plan choose_on_metal(const Problem& problem, const DeviceTraits& device) {
   return {.route = Route::mlx, .reason = "no kernel is known to be faster here"};
 }
 
+std::optional<std::string> broken_by_limit(const KernelInfo& kernel, const ThreadLimit& limit) {
+  const int allowed = limit(kernel);
+  if (kernel.threadgroup_threads() <= allowed) {
+    return {};
+  }
+  return sentence(kernel.name, " needs ", kernel.threadgroup_threads(), " threads per threadgroup, this GPU allows it ",
+                  allowed);
+}
+
+// What may run instead of `kernel`, best first.
+std::vector<const KernelInfo*> stand_ins(const KernelInfo& kernel, const Problem& problem, const DeviceTraits& device) {
+  std::vector<const KernelInfo*> found;
+  for (const KernelInfo& other : kernels()) {
+    if (&other != &kernel && other.math == kernel.math && !unsupported(other, problem, device)) {
+      found.push_back(&other);
+    }
+  }
+  const auto rank = [](const KernelInfo* other) {
+    const auto row = std::ranges::find(kMetalPolicy, other->name, &PolicyRow::kernel);
+    return std::pair(row - std::begin(kMetalPolicy), other->threadgroup_threads());
+  };
+  std::ranges::stable_sort(found, {}, rank);
+  return found;
+}
+
 }  // namespace
 
 std::optional<std::string> unsupported(const KernelInfo& kernel, const Problem& problem, const DeviceTraits& device) {
@@ -136,7 +175,10 @@ std::optional<std::string> unsupported(const KernelInfo& kernel, const Problem& 
   if (auto broken = broken_by_shape(kernel, problem)) {
     return broken;
   }
-  return broken_by_size(kernel, problem);
+  if (auto broken = broken_by_size(kernel, problem)) {
+    return broken;
+  }
+  return broken_by_grid(kernel, problem);
 }
 
 Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo* forced) {
@@ -151,6 +193,23 @@ Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo
   }
   return {.route = Route::mlx,
           .reason = sentence("no kernel is chosen by itself on ", to_string(device.backend), " yet")};
+}
+
+const KernelInfo& kernel_within_limit(const Chosen& chosen, const Problem& problem, const DeviceTraits& device,
+                                      const ThreadLimit& limit) {
+  const auto broken = broken_by_limit(*chosen.kernel, limit);
+  if (!broken) {
+    return *chosen.kernel;
+  }
+  if (!chosen.named) {
+    for (const KernelInfo* other : stand_ins(*chosen.kernel, problem, device)) {
+      if (!broken_by_limit(*other, limit)) {
+        return *other;
+      }
+    }
+  }
+  throw std::runtime_error(sentence("[mlx_gemm.matmul] ", *broken, chosen.named ? "" : ", and no other kernel takes ",
+                                    chosen.named ? "" : describe(problem)));
 }
 
 std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan) {

@@ -1,6 +1,7 @@
 // Which kernel may run a problem, and which one does. Pure C++, testable on any machine.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,19 @@ struct Plan {
 // What the caller asked for: a kernel by name, which must be able to run the problem, or nullptr for the policy.
 // Leaves `rejected` empty: this runs for every op, the list is for explanations.
 Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo* forced = nullptr);
+
+// Threads per threadgroup that a GPU allows a kernel once it is compiled.
+using ThreadLimit = std::function<int(const KernelInfo&)>;
+
+// What runs a product whose kernel was chosen before it was compiled: that kernel where the GPU allows its threads.
+// Else, unless the caller named it, the first of the policy's others and then of those with the fewest threads that
+// takes the product and is allowed its own. Throws std::runtime_error when there is none.
+struct Chosen {
+  const KernelInfo* kernel;
+  bool named;  // by the caller
+};
+const KernelInfo& kernel_within_limit(const Chosen& chosen, const Problem& problem, const DeviceTraits& device,
+                                      const ThreadLimit& limit);
 
 // Every candidate that the policy passed over for `plan`, and why.
 std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan);

@@ -46,6 +46,7 @@ def facts() -> dict[str, Fact]:
         "numpy_blas": numpy_blas(),
         "blas": environment["blas"] or "none",
         "host_isa": environment["isa"],
+        "gpu": environment["gpu"] or "none",
     }
 
 

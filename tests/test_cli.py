@@ -90,7 +90,7 @@ def test_ladder(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_env(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "env")
-    for fact in ("cpu", "cores", "mlx", "numpy", "blas"):
+    for fact in ("cpu", "cores", "mlx", "numpy", "blas", "gpu"):
         assert re.search(rf"^{fact} +\S", text, re.MULTILINE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,20 @@ def test_source_is_one_complete_file(name: str) -> None:
         "<cstdint>",  # for C++, behind __METAL_VERSION__
     }
     assert "#pragma once" not in source
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_source_is_ascii(name: str) -> None:
+    assert ROWS[name].metal_source.isascii()  # MLX's device gives it to Metal as such
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_toolchains_without_tensors_compile_the_rest(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.metal"
+    path.write_text(re.sub(r"#include <.*", "", ROWS[name].metal_source))
+    command = ["g++", "-E", "-P", "-undef", "-nostdinc", "-x", "c++", "-D__METAL_VERSION__=310", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ("host_name" in done.stdout) == (ROWS[name].family != "tensorops")
 
 
 @pytest.mark.parametrize("name", ["simdgroup_32x32_shared", "tensorops_64x64_morton"])

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INCLUDE = re.compile(r'^#include "(metal/[^"]+)"\n', re.MULTILINE)
-# Where a .metal file starts to instantiate its rows of the registry.
-REGISTRY_TAIL = re.compile(r"^#define GEMM_\w+\(NAME.*", re.MULTILINE | re.DOTALL)
+# Where a .metal file instantiates its kernels: rows of the registry, or kernels beside it. What follows is kept.
+INSTANTIATIONS = re.compile(r"(?ms)^(?:#define GEMM_\w+\(NAME|GEMM_INSTANTIATE\().*?(?=^#endif|\Z)")
 INSTANTIATE = "metal/common/instantiate.h"
 INSTANTIATION = re.compile(r'template \[\[host_name\("(\w+)"\)\]\].*?;')
 
 
 @dataclass(frozen=True)
 class Amalgamated:
-    """A .metal file without local includes, and the text that instantiates each of its kernels."""
+    """A .metal file without local includes, and what each of its kernels puts between `body` and `end`."""
 
     body: str
     instantiations: dict[str, str]
+    end: str
 
 
 def inlined(text: str, root: Path, seen: set[str]) -> str:
@@ -43,22 +44,22 @@ def inlined(text: str, root: Path, seen: set[str]) -> str:
 def amalgamate(path: Path, root: Path, compiler: str) -> Amalgamated:
     """Raises ValueError when the file instantiates nothing."""
     text = path.read_text()
-    tail = REGISTRY_TAIL.search(text)
+    tail = INSTANTIATIONS.search(text)
     if not tail:
-        raise ValueError(f"{path.name} instantiates no rows of the registry")
+        raise ValueError(f"{path.name} instantiates no kernel")
     source = f'#include "{INSTANTIATE}"\n{tail[0]}'
     command = [compiler, "-E", "-P", "-x", "c++", "-I", str(root), "-"]
     expanded = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
     instantiations = {match[1]: match[0] for match in INSTANTIATION.finditer(expanded)}
     body = inlined(text[: tail.start()], root, {INSTANTIATE})
-    return Amalgamated(body.rstrip() + "\n", instantiations)
+    return Amalgamated(body.rstrip() + "\n", instantiations, text[tail.end() :])
 
 
 def cpp_table(sources: list[Amalgamated]) -> str:
     """C++ that defines kernel_source() of csrc/backends/metal/kernel_sources.h."""
     bodies = ",\n".join(f'R"metal({source.body})metal"' for source in sources)
     rows = "\n".join(
-        f'    {{"{name}", {index}, R"metal({text})metal"}},'
+        f'    {{"{name}", {index}, R"metal({text}\n{source.end})metal"}},'
         for index, source in enumerate(sources)
         for name, text in source.instantiations.items()
     )
@@ -86,7 +87,7 @@ constexpr Row kRows[] = {{
 std::string kernel_source(std::string_view kernel) {{
   for (const Row& row : kRows) {{
     if (row.kernel == kernel) {{
-      return std::string(kBodies[row.body]) + std::string(row.instantiation) + "\\n";
+      return std::string(kBodies[row.body]) + std::string(row.instantiation);
     }}
   }}
   return "";

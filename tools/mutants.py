@@ -25,6 +25,7 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from copies import DTYPES, LAYOUTS, check_copy
 from host_module import Build, CompileError, Constant, Counters, HostFault, HostModule, Writable, build, runtime_objects
 from mutations import MUTATIONS, Mutation
 from reference import assert_product, normal
@@ -40,10 +41,13 @@ COMPILER = CHECKED.compiler
 
 # The portable C++ with its check program; -O0, because compiling takes longer than running.
 CORE = (
+    "csrc/layout.cpp",
     "csrc/problem.cpp",
     "csrc/registry.cpp",
     "csrc/select.cpp",
+    "csrc/backends/apple_gpu.cpp",
     "csrc/backends/launch_record.cpp",
+    "csrc/backends/launch_sequence.cpp",
     "tests/cpp/check_select.cpp",
 )
 COMPILE = (COMPILER, "-std=c++20", "-O0", "-MMD")
@@ -141,8 +145,15 @@ def kernel_sources(file: str) -> list[str]:
     """The kernels that a mutation of `file` changes."""
     if not file.endswith(".metal") and not file.startswith("metal/common/"):
         return []
-    ladder = sorted(path.relative_to(ROOT) for path in ROOT.glob("metal/ladder/*.metal"))
-    return [str(p) for p in ladder if file == str(p) or f'#include "{file}"' in (ROOT / p).read_text()]
+    kernels = sorted(path.relative_to(ROOT) for path in ROOT.glob("metal/**/*.metal"))
+    return [str(p) for p in kernels if file == str(p) or f'#include "{file}"' in (ROOT / p).read_text()]
+
+
+def check_copies(module: HostModule) -> None:
+    for shape, strides in LAYOUTS:
+        for dtype in DTYPES:
+            check_copy(module, shape, strides, dtype)
+    check_copy(module, (21, 3), (3, 1), DTYPES[0], first_row=16)
 
 
 def check_kernels(file: str, tree: Path) -> Verdict:
@@ -153,6 +164,8 @@ def check_kernels(file: str, tree: Path) -> Verdict:
         examination = Examination(build([tree / source for source in sources], HOST, CHECKED, root=tree))
         for case in sorted((c for c in ALL_CASES if c.kernel.body in bodies), key=lambda c: c.M * c.N * c.K):
             examination.check(case)
+        if "strided_copy" in bodies:
+            check_copies(examination.module)
     except CompileError as error:
         return rejected(error)
     except HostFault as fault:

@@ -1,78 +1,69 @@
 #include "csrc/backends/device_traits.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <variant>
 
 #ifdef __APPLE__
+#include <dlfcn.h>
 #include <sys/sysctl.h>
+
+#include "mlx/version.h"
 #endif
 
+#include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/cpu/blas.h"
 #include "mlx/backend/gpu/device_info.h"
 
 namespace mlx_gemm {
 namespace {
 
-#ifdef __APPLE__
-constexpr Backend kGpuBackend = Backend::metal;
+// What MLX tells about the first GPU; a default where it does not.
+template <class T>
+T device_info(const char* key) {
+  const auto& info = mlx::core::gpu::device_info(0);
+  const auto found = info.find(key);
+  return found == info.end() ? T{} : std::get<T>(found->second);
+}
 
-int os_version() {
+#ifdef __APPLE__
+std::string os_version() {
   char text[32] = {};
   size_t size = sizeof(text) - 1;
-  if (sysctlbyname("kern.osproductversion", text, &size, nullptr, 0) != 0) {
-    return 0;
-  }
-  char* rest = nullptr;
-  const long major = std::strtol(text, &rest, 10);
-  const long minor = *rest == '.' ? std::strtol(rest + 1, nullptr, 10) : 0;
-  return static_cast<int>(100 * major + minor);
+  return sysctlbyname("kern.osproductversion", text, &size, nullptr, 0) == 0 ? text : "";
+}
+
+int libmlx_minimum_os() {
+  Dl_info image;
+  const bool found = dladdr(reinterpret_cast<const void*>(&mlx::core::version), &image) != 0;
+  return found ? minimum_os(static_cast<const std::byte*>(image.dli_fbase)) : 0;
+}
+
+DeviceTraits read_gpu_traits() {
+  return apple_gpu_traits({
+      .architecture = device_info<std::string>("architecture"),
+      .os_version = os_version(),
+      .memory = static_cast<int64_t>(device_info<size_t>("memory_size")),
+      .mlx_os = libmlx_minimum_os(),
+      .tf32_setting = std::getenv("MLX_ENABLE_TF32"),
+  });
 }
 #else
-constexpr Backend kGpuBackend = Backend::cuda;
-
-int os_version() { return 0; }
+// cuBLAS multiplies float32 at TF32 precision when MLX lets it.
+DeviceTraits read_gpu_traits() {
+  DeviceTraits gpu;
+  gpu.backend = Backend::cuda;
+  gpu.architecture = device_info<std::string>("architecture");
+  gpu.tf32 = gpu.tf32_enabled = tf32_enabled(std::getenv("MLX_ENABLE_TF32"));
+  return gpu;
+}
 #endif
-
-// MLX's own switch, on unless it is set to 0.
-bool tf32_enabled() {
-  const char* value = std::getenv("MLX_ENABLE_TF32");
-  return value == nullptr || std::atoi(value) != 0;
-}
-
-// Where MLX multiplies float32 on the neural accelerators, at TF32 precision: macOS 26.2 with generation 17, or 18 on
-// phones, whose architecture names end in p. On CUDA cuBLAS does the same.
-bool multiplies_at_tf32(const DeviceTraits& device) {
-  if (!tf32_enabled()) {
-    return false;
-  }
-  const int first_generation = device.architecture.ends_with('p') ? 18 : 17;
-  return device.backend == Backend::cuda || (device.os >= 2602 && device.generation >= first_generation);
-}
-
-DeviceTraits gpu_traits() {
-  DeviceTraits device;
-  device.backend = kGpuBackend;
-  const auto& info = mlx::core::gpu::device_info(0);
-  if (const auto found = info.find("architecture"); found != info.end()) {
-    device.architecture = std::get<std::string>(found->second);
-  }
-  device.generation = apple_gpu_generation(device.architecture);
-  device.os = os_version();
-  device.tf32 = multiplies_at_tf32(device);
-  return device;
-}
 
 }  // namespace
 
-int apple_gpu_generation(std::string_view architecture) {
-  const size_t mark = architecture.rfind("_g");
-  int generation = 0;
-  if (mark != std::string_view::npos) {
-    std::from_chars(architecture.data() + mark + 2, architecture.data() + architecture.size(), generation);
-  }
-  return generation;
+const DeviceTraits& gpu_traits() {
+  static const DeviceTraits gpu = read_gpu_traits();
+  return gpu;
 }
 
 DeviceTraits device_traits(const mlx::core::Stream& stream) {
@@ -81,8 +72,7 @@ DeviceTraits device_traits(const mlx::core::Stream& stream) {
     cpu.blas = blas_loaded();
     return cpu;
   }
-  static const DeviceTraits gpu = gpu_traits();
-  return gpu;
+  return gpu_traits();
 }
 
 }  // namespace mlx_gemm

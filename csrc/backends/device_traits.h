@@ -1,8 +1,6 @@
 // What the selector needs to know about the device behind an MLX stream.
 #pragma once
 
-#include <string_view>
-
 #include "csrc/problem.h"
 #include "mlx/stream.h"
 
@@ -10,7 +8,7 @@ namespace mlx_gemm {
 
 DeviceTraits device_traits(const mlx::core::Stream& stream);
 
-// 17 for "applegpu_g17g"; 0 where the name has no generation.
-int apple_gpu_generation(std::string_view architecture);
+// What MLX would run on if nobody names a device but the CPU. Throws where there is no GPU.
+const DeviceTraits& gpu_traits();
 
 }  // namespace mlx_gemm

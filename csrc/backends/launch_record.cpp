@@ -7,12 +7,6 @@
 namespace mlx_gemm {
 namespace {
 
-Extent3 grid_of(const KernelInfo& kernel, const Problem& problem) {
-  const auto columns = static_cast<uint32_t>(tiles(problem.N, kernel.bn));
-  const auto rows = static_cast<uint32_t>(tiles(problem.M, kernel.bm));
-  return kernel.order == TileOrder::row_major ? Extent3{columns, rows, 1} : Extent3{columns * rows, 1, 1};
-}
-
 std::vector<std::byte> params_of(const Problem& problem) {
   const GemmParams params{
       .M = static_cast<int32_t>(problem.M),
@@ -33,7 +27,7 @@ LaunchRecord plan_launch(const KernelInfo& kernel, const Problem& problem, const
   const int64_t in = bytes_per_element(kernel.in);
   const int64_t out = bytes_per_element(kernel.out);
   LaunchRecord record;
-  record.kernel = &kernel;
+  record.kernel = kernel.name;
   record.buffers = {
       {kBufferA, Operand::a, offsets.a * in, a_extent(problem) * in, false},
       {kBufferB, Operand::b, offsets.b * in, b_extent(problem) * in, false},
@@ -41,7 +35,8 @@ LaunchRecord plan_launch(const KernelInfo& kernel, const Problem& problem, const
   };
   record.params_slot = kBufferParams;
   record.params = params_of(problem);
-  record.grid = grid_of(kernel, problem);
+  const auto [columns, rows] = grid_of(kernel, problem);
+  record.grid = {static_cast<uint32_t>(columns), static_cast<uint32_t>(rows), 1};
   record.threads = {static_cast<uint32_t>(kernel.threads[0]), static_cast<uint32_t>(kernel.threads[1]), 1};
   return record;
 }

@@ -1,18 +1,19 @@
 // A kernel launch as plain data: built by portable C++, played by the Metal encoder or by the Metal host runtime.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
-#include "csrc/problem.h"
+#include "csrc/layout.h"
 #include "csrc/registry.h"
 
 namespace mlx_gemm {
 
-// The arrays of a GEMM that a buffer binding can refer to.
-enum class Operand { a, b, c };
+// The arrays of a GEMM that a buffer binding can refer to: operands, the result, and row-contiguous copies of operands.
+enum class Operand { a, b, c, a_copy, b_copy };
+constexpr size_t kOperands = 5;
 
 struct BufferBinding {
   int slot;
@@ -22,9 +23,10 @@ struct BufferBinding {
   bool writable;
 };
 
+// An `int` of the kernel's source that is known when its pipeline is made.
 struct FunctionConstant {
   int id;
-  int64_t value;
+  int32_t value;
 };
 
 struct Extent3 {
@@ -34,21 +36,13 @@ struct Extent3 {
 };
 
 struct LaunchRecord {
-  const KernelInfo* kernel = nullptr;
+  std::string_view kernel;
   std::vector<FunctionConstant> constants;
   std::vector<BufferBinding> buffers;
   int params_slot = 0;
   std::vector<std::byte> params;
   Extent3 grid;     // threadgroups
   Extent3 threads;  // threads per threadgroup
-  int64_t scratch_bytes = 0;
-};
-
-// Offsets of the first element of each operand, in elements.
-struct OperandOffsets {
-  int64_t a = 0;
-  int64_t b = 0;
-  int64_t c = 0;
 };
 
 // The launch of one matrix product. The problem's layout must be one of the kernel's.

@@ -15,6 +15,9 @@
 //
 // A slice that starts 2 GiB or more into its matrix is addressed wrongly by current GPUs; operands are limited to
 // less (csrc/select.cpp).
+//
+// Toolchains before macOS 26 have no tensors: for them the file is empty.
+#if defined(__HAVE_TENSOR__) && __has_include(<MetalPerformancePrimitives/MetalPerformancePrimitives.h>)
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
 #include <metal_stdlib>
 #include <metal_tensor>
@@ -65,3 +68,4 @@ template <int BM, int BN, int SIMDGROUPS, TileOrder ORDER>
 #define GEMM_TENSOROPS(NAME, BM, BN, BK, WM, WN, ORDER, ...) \
   GEMM_INSTANTIATE(NAME, tensorops<BM, BN, WM * WN, TileOrder::ORDER>)
 #include "metal/shared/gemm_kernels.def"
+#endif

@@ -13,6 +13,9 @@
 // (Tech Talk 111432). The accumulators stay in registers and are stored once.
 //
 // Tiles are built from 64-bit pointers instead of slices: no offset inside a tensor can grow large.
+//
+// Toolchains before macOS 26 have no tensors: for them the file is empty.
+#if defined(__HAVE_TENSOR__) && __has_include(<MetalPerformancePrimitives/MetalPerformancePrimitives.h>)
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
 #include <metal_stdlib>
 #include <metal_tensor>
@@ -68,3 +71,4 @@ template <int BM, int BN, int BK, int SIMDGROUPS, TileOrder ORDER>
 #define GEMM_TENSOROPS_SYNC(NAME, BM, BN, BK, WM, WN, ORDER, ...) \
   GEMM_INSTANTIATE(NAME, tensorops_sync<BM, BN, BK, WM * WN, TileOrder::ORDER>)
 #include "metal/shared/gemm_kernels.def"
+#endif

@@ -82,4 +82,25 @@ static_assert(sizeof(FusedGemmParams) == 176, "FusedGemmParams has the same size
 static_assert(__builtin_offsetof(FusedGemmParams, residual) == 88, "FusedGemmParams has the same layout on both sides");
 static_assert(__builtin_offsetof(FusedGemmParams, M) == 140, "FusedGemmParams has the same layout on both sides");
 
+// Buffer slots and function constants of strided_copy, its threadgroup, and how many axes may count rows.
+enum CopyBuffer { kCopyFrom = 0, kCopyTo = 1, kCopyParams = 2 };
+enum CopyConstant { kCopyRowAxes = 0 };
+enum CopyShape { kCopyThreadsX = 32, kCopyThreadsY = 8, kMaxCopyRowAxes = 8 };
+
+// An array as rows of `columns` elements. As many axes as the function constant says count the rows, outermost first.
+// Strides count elements of the source; the destination is row-contiguous.
+struct CopyParams {
+  int64_t origin;     // of the first element, from the start of the source's binding
+  int64_t first_row;  // of this launch
+  int64_t rows;
+  int64_t columns;
+  int64_t column_stride;
+  int64_t row_lengths[kMaxCopyRowAxes];
+  int64_t row_strides[kMaxCopyRowAxes];
+};
+
+static_assert(sizeof(CopyParams) == 168, "CopyParams has the same size on both sides");
+static_assert(__builtin_offsetof(CopyParams, row_lengths) == 40, "CopyParams has the same layout on both sides");
+static_assert(__builtin_offsetof(CopyParams, row_strides) == 104, "CopyParams has the same layout on both sides");
+
 }  // namespace mlx_gemm

@@ -1,11 +1,16 @@
-// Replays GPU launches: every kernel's record is played through an encoder that only writes down what MLX's would get,
-// and what it wrote down is run on the host runtime, checked. Then records with planted faults must not pass.
+// Replays GPU launches: every kernel's launches are played through a device and an encoder that only write down what
+// MLX's would get, and what they wrote down is run on the host runtime, checked. Then launches with planted faults must
+// not pass.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <random>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "csrc/backends/metal/encode.h"
@@ -15,98 +20,255 @@ namespace {
 
 using namespace mlx_gemm;
 
-using Array = std::vector<float>;
+// ---- What stands in for MLX ----
 
-// The part of MLX's CommandEncoder that encode() uses.
+struct Array {
+  std::vector<float> memory;
+  int64_t offset = 0;  // of the first element
+};
+
+struct Library {
+  std::string source;
+};
+
+struct Pipeline {
+  std::string kernel;
+  std::vector<metal_host::Constant> constants;
+  unsigned long limit = 1024;
+
+  unsigned long maxTotalThreadsPerThreadgroup() const { return limit; }
+};
+
+enum class DataType { int_type };
+constexpr PipelineOptions<int, DataType> kOptions{0, DataType::int_type};
+
+// The part of MLX's Device that make_pipeline() uses, with its caches: by the library's name, by the pipeline's.
+class RecordingDevice {
+ public:
+  Library* get_library(const std::string& name, int, const std::function<std::string()>& builder) {
+    auto& library = libraries_[name];
+    if (!library) {
+      library = std::make_unique<Library>(builder());
+    }
+    return library.get();
+  }
+
+  using Constants = std::vector<std::tuple<const void*, DataType, unsigned long>>;
+  Pipeline* get_kernel(const std::string& name, Library* library, const std::string& specialised,
+                       const Constants& constants) {
+    auto& pipeline = pipelines_[{library, specialised}];
+    if (!pipeline) {
+      if (library->source.find("host_name(\"" + name + "\")") == std::string::npos) {
+        throw std::runtime_error("no such function");
+      }
+      pipeline = std::make_unique<Pipeline>(name);
+      for (const auto& [value, type, id] : constants) {
+        pipeline->constants.push_back({int(id), *static_cast<const int32_t*>(value)});
+      }
+    }
+    return pipeline.get();
+  }
+
+  size_t libraries() const { return libraries_.size(); }
+  size_t pipelines() const { return pipelines_.size(); }
+
+ private:
+  std::map<std::string, std::unique_ptr<Library>> libraries_;
+  std::map<std::pair<Library*, std::string>, std::unique_ptr<Pipeline>> pipelines_;
+};
+
+// The part of MLX's CommandEncoder that encode() uses. Like it, this one puts a barrier before a dispatch that uses
+// what an earlier one wrote; between barriers a GPU runs dispatches in any order.
 class RecordingEncoder {
  public:
-  void set_compute_pipeline_state(const KernelInfo* pipeline) { dispatch_.kernel = pipeline->name; }
-  void set_input_array(const Array& array, int slot, int64_t offset) { bind(array, slot, offset, false); }
-  void set_output_array(Array& array, int slot, int64_t offset) { bind(array, slot, offset, true); }
-  void set_bytes(const std::byte* data, int count, int slot) {
-    params_.assign(data, data + count);
-    dispatch_.buffers[size_t(slot)] = {params_.data(), params_.size(), false, true};
+  struct Concurrent {
+    RecordingEncoder& encoder;
+    explicit Concurrent(RecordingEncoder& encoder) : encoder(encoder) { encoder.concurrent_ = true; }
+    ~Concurrent() {
+      encoder.concurrent_ = false;
+      encoder.written_.merge(encoder.concurrent_outputs_);
+    }
+  };
+
+  // One that is not told what launches write cannot order them.
+  explicit RecordingEncoder(bool told = true) : told_(told) {}
+
+  void set_compute_pipeline_state(const Pipeline* pipeline) {
+    next_.kernel = pipeline->kernel;
+    next_.constants = pipeline->constants;
   }
+  void set_input_array(const Array& array, int slot, int64_t offset) { bind(array, slot, offset, false); }
+  void set_output_array(Array& array, int slot, int64_t offset) {
+    bind(array, slot, offset, true);
+    if (told_) {
+      (concurrent_ ? concurrent_outputs_ : outputs_).insert(&array);
+    }
+  }
+  void set_bytes(const std::byte* data, int count, int slot) {
+    const auto& bytes = params_.emplace_back(std::make_unique<std::vector<std::byte>>(data, data + count));
+    next_.buffers[size_t(slot)] = {bytes->data(), bytes->size(), false, true};
+  }
+  Concurrent start_concurrent() { return Concurrent(*this); }
   void dispatch_threadgroups(metal_host::Size3 grid, metal_host::Size3 threads) {
-    dispatch_.grid = grid;
-    dispatch_.threads = threads;
+    if (needs_barrier_ || epochs_.empty()) {
+      epochs_.emplace_back();
+      written_.clear();
+      needs_barrier_ = false;
+    }
+    written_.merge(outputs_);
+    outputs_.clear();
+    next_.grid = grid;
+    next_.threads = threads;
+    epochs_.back().push_back(std::exchange(next_, {}));
   }
 
-  metal_host::Outcome run() const { return metal_host_module()->run(dispatch_); }
+  // Whether every dispatch finishes, the last of those between two barriers first.
+  bool run() const {
+    for (const auto& epoch : epochs_) {
+      for (auto dispatch = epoch.rbegin(); dispatch != epoch.rend(); ++dispatch) {
+        if (!metal_host_module()->run(*dispatch).fault.empty()) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  size_t epochs() const { return epochs_.size(); }
 
  private:
   // A GPU binds a buffer from an offset to its end.
   void bind(const Array& array, int slot, int64_t offset, bool writable) {
-    auto* data = reinterpret_cast<std::byte*>(const_cast<float*>(array.data()));
-    dispatch_.buffers[size_t(slot)] = {data + offset, array.size() * sizeof(float) - size_t(offset), writable};
+    needs_barrier_ |= written_.contains(&array);
+    const int64_t start = array.offset * int64_t(sizeof(float)) + offset;
+    auto* data = reinterpret_cast<std::byte*>(const_cast<float*>(array.memory.data()));
+    next_.buffers[size_t(slot)] = {data + start, array.memory.size() * sizeof(float) - size_t(start), writable};
   }
 
-  metal_host::Dispatch dispatch_;
-  std::vector<std::byte> params_;
+  bool told_;
+  bool concurrent_ = false;
+  bool needs_barrier_ = false;
+  std::set<const Array*> outputs_;
+  std::set<const Array*> written_;  // since the last barrier
+  std::set<const Array*> concurrent_outputs_;
+  metal_host::Dispatch next_;
+  std::vector<std::vector<metal_host::Dispatch>> epochs_;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> params_;
 };
 
-// Two products in one set of arrays, as a batch lies in memory, with room between the rows of A and B.
-struct Batch {
-  Problem problem;
+// ---- Products ----
+
+int64_t position(const Strided& layout, std::span<const int> index) {
+  int64_t offset = 0;
+  for (size_t dim = 0; dim < index.size(); ++dim) {
+    offset += index[dim] * layout.strides[dim];
+  }
+  return offset;
+}
+
+// Small integers, so that every sum is exact, in memory that reaches from the lowest element to the highest.
+Array make_array(const Strided& layout, unsigned seed) {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  for (size_t dim = 0; dim < layout.shape.size(); ++dim) {
+    const int64_t reach = (layout.shape[dim] - 1) * layout.strides[dim];
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  Array array{std::vector<float>(size_t(highest - lowest + 1)), -lowest};
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> small(-8, 8);
+  std::generate(array.memory.begin(), array.memory.end(), [&] { return float(small(random)); });
+  return array;
+}
+
+// A [batch, M, K] times B [batch or 1, K, N], and the exact result.
+struct Product {
+  Strided a_layout;
+  Strided b_layout;
   Array a;
   Array b;
   std::vector<int64_t> exact;
-
-  OperandOffsets offsets(int index) const {
-    return {index * problem.M * problem.lda, index * problem.K * problem.ldb, index * problem.M * problem.N};
-  }
+  bool joins = false;  // all rows of A are one matrix, as in the op
 };
 
-Batch make_batch(int64_t M, int64_t N, int64_t K) {
-  Batch batch;
-  batch.problem = {.M = M, .N = N, .K = K, .lda = K + 3, .ldb = N + 5};
-  const Problem& p = batch.problem;
-  std::mt19937 random(unsigned(M + N + K));
-  std::uniform_int_distribution<int> small(-8, 8);
-  batch.a.resize(size_t(2 * M * p.lda));
-  batch.b.resize(size_t(2 * K * p.ldb));
-  std::generate(batch.a.begin(), batch.a.end(), [&] { return float(small(random)); });
-  std::generate(batch.b.begin(), batch.b.end(), [&] { return float(small(random)); });
-  batch.exact.resize(size_t(2 * M * N));
-  for (int index = 0; index < 2; ++index) {
-    const OperandOffsets at = batch.offsets(index);
-    for (int64_t i = 0; i < M; ++i) {
-      for (int64_t j = 0; j < N; ++j) {
-        for (int64_t k = 0; k < K; ++k) {
-          batch.exact[size_t(at.c + i * N + j)] +=
-              int64_t(batch.a[size_t(at.a + i * p.lda + k)]) * int64_t(batch.b[size_t(at.b + k * p.ldb + j)]);
+Product make_product(const Strided& a_layout, const Strided& b_layout, bool joins = false) {
+  Product p{a_layout, b_layout, make_array(a_layout, 1), make_array(b_layout, 2), {}, joins};
+  const int batch = a_layout.shape[0], M = a_layout.shape[1], K = a_layout.shape[2], N = b_layout.shape[2];
+  for (int i = 0; i < batch; ++i) {
+    const int b_index = b_layout.shape[0] == 1 ? 0 : i;
+    for (int m = 0; m < M; ++m) {
+      for (int n = 0; n < N; ++n) {
+        int64_t sum = 0;
+        for (int k = 0; k < K; ++k) {
+          sum += int64_t(p.a.memory[size_t(p.a.offset + position(a_layout, std::array{i, m, k}))]) *
+                 int64_t(p.b.memory[size_t(p.b.offset + position(b_layout, std::array{b_index, k, n}))]);
         }
+        p.exact.push_back(sum);
       }
     }
   }
-  return batch;
+  return p;
 }
 
-using Tamper = std::function<void(LaunchRecord&)>;
+LaunchSequence plan(const KernelInfo& kernel, const Product& p) {
+  Addressing addressing = addressing_of(kernel);
+  addressing.join_rows = addressing.copy_to_join = p.joins;
+  return plan_products(kernel, view_gemm(p.a_layout, p.b_layout, addressing), p.a_layout, p.b_layout);
+}
 
-// Whether both launches, tampered with, finish with the right result.
-bool passes(const KernelInfo& kernel, const Batch& batch, const Tamper& tamper) {
-  Array c(batch.exact.size(), std::numeric_limits<float>::quiet_NaN());
-  for (int index = 0; index < 2; ++index) {
-    LaunchRecord record = plan_launch(kernel, batch.problem, batch.offsets(index));
-    tamper(record);
-    RecordingEncoder encoder;
-    encode(record, LaunchArrays<Array>{batch.a, batch.b, c}, &kernel, encoder);
-    if (const metal_host::Outcome outcome = encoder.run(); !outcome.fault.empty()) {
-      return false;
-    }
+// Whether the launches finish with the right result.
+bool passes(LaunchSequence sequence, Product p, bool told = true) {
+  Array c{std::vector<float>(p.exact.size(), std::numeric_limits<float>::quiet_NaN())};
+  Array copies[2];
+  LaunchArrays<Array> arrays{&p.a, &p.b, &c, &copies[0], &copies[1]};
+  for (const Scratch& scratch : sequence.scratch) {
+    arrays[size_t(scratch.operand)]->memory.assign(size_t(scratch.bytes) / sizeof(float),
+                                                   std::numeric_limits<float>::quiet_NaN());
   }
-  return std::equal(c.begin(), c.end(), batch.exact.begin(), [](float x, int64_t y) { return x == float(y); });
+  RecordingDevice device;
+  RecordingEncoder encoder(told);
+  encode(sequence, arrays, [&](const LaunchRecord& r) { return make_pipeline(r, device, kOptions); }, encoder);
+  return encoder.run() && std::equal(c.memory.begin(), c.memory.end(), p.exact.begin(),
+                                     [](float x, int64_t y) { return x == float(y); });
 }
+
+// The sides of a product that is made of several tiles, more down than across, and no two of them equal.
+std::array<int, 3> sides(const KernelInfo& kernel) {
+  const auto [m, n, k] = kernel.needs;
+  return m > 1 ? std::array{4 * m, 2 * n, 3 * k} : std::array{2 * kernel.bm + 3, kernel.bn + 1, 70};
+}
+
+// Two products that a kernel addresses as they lie, with room between rows.
+Product in_place(const KernelInfo& kernel) {
+  const auto [M, N, K] = sides(kernel);
+  const int64_t lda = K + 3, ldb = N + 5;
+  return make_product({{2, M, K}, {M * lda, lda, 1}}, {{2, K, N}, {K * ldb, ldb, 1}});
+}
+
+// Two products of operands that are copied: A backwards with gaps, B column by column.
+Product copied(const KernelInfo& kernel) {
+  const auto [M, N, K] = sides(kernel);
+  const int64_t row = 2 * K + 3, column = K + 1;
+  return make_product({{2, M, K}, {-M * row, row, -2}}, {{2, K, N}, {N * column, 1, column}});
+}
+
+// Rows that are one product of the kernel, but have a gap between the matrices; a B of equal rows.
+Product joined(const KernelInfo& kernel) {
+  const auto [M, N, K] = sides(kernel);
+  return make_product({{2, M, K}, {M * K + 9, K, 1}}, {{1, K, N}, {0, 0, 1}}, true);
+}
+
+// ---- Planted faults ----
 
 GemmParams* params(LaunchRecord& record) { return reinterpret_cast<GemmParams*>(record.params.data()); }
+CopyParams* copy_params(LaunchRecord& record) { return reinterpret_cast<CopyParams*>(record.params.data()); }
 
 struct Fault {
   const char* name;
-  Tamper plant;
+  std::function<void(LaunchRecord&)> plant;
 };
 
-const Fault kFaults[] = {
+const Fault kProductFaults[] = {
     {"A and B in each other's slots", [](LaunchRecord& r) { std::swap(r.buffers[0].slot, r.buffers[1].slot); }},
     {"A's offset forgotten", [](LaunchRecord& r) { r.buffers[0].byte_offset = 0; }},
     {"B's offset in elements", [](LaunchRecord& r) { r.buffers[1].byte_offset /= 4; }},
@@ -118,32 +280,170 @@ const Fault kFaults[] = {
     {"ldb taken for N", [](LaunchRecord& r) { params(r)->ldb = params(r)->N; }},
     {"one threadgroup short", [](LaunchRecord& r) { r.grid.x -= 1; }},
     {"half the threads", [](LaunchRecord& r) { (r.threads.y > 1 ? r.threads.y : r.threads.x) /= 2; }},
+    {"another kernel's name", [](LaunchRecord& r) { r.kernel = "strided_copy_32"; }},
 };
 
-// More tiles down than across, and no two of M, N, K equal.
-Batch batch_for(const KernelInfo& kernel) {
-  const auto [m, n, k] = kernel.needs;
-  return m > 1 ? make_batch(4 * m, 2 * n, 3 * k) : make_batch(2 * kernel.bm + 3, kernel.bn + 1, 70);
+const Fault kCopyFaults[] = {
+    {"source and destination swapped", [](LaunchRecord& r) { std::swap(r.buffers[0].slot, r.buffers[1].slot); }},
+    {"source's offset forgotten", [](LaunchRecord& r) { r.buffers[0].byte_offset += 4; }},
+    {"destination off by one", [](LaunchRecord& r) { r.buffers[1].byte_offset += 4; }},
+    {"copied into C", [](LaunchRecord& r) { r.buffers[1].operand = Operand::c; }},
+    {"params in another slot", [](LaunchRecord& r) { r.params_slot = 3; }},
+    {"origin one element on", [](LaunchRecord& r) { copy_params(r)->origin += 1; }},
+    {"column stride with the other sign", [](LaunchRecord& r) { copy_params(r)->column_stride *= -1; }},
+    {"row strides swapped",
+     [](LaunchRecord& r) { std::swap(copy_params(r)->row_strides[0], copy_params(r)->row_strides[1]); }},
+    {"row lengths swapped",
+     [](LaunchRecord& r) { std::swap(copy_params(r)->row_lengths[0], copy_params(r)->row_lengths[1]); }},
+    {"first row skipped", [](LaunchRecord& r) { copy_params(r)->first_row = 1; }},
+    {"one row less", [](LaunchRecord& r) { copy_params(r)->rows -= 1; }},
+    {"one axis of rows less", [](LaunchRecord& r) { r.constants[0].value -= 1; }},
+    {"axes under another id", [](LaunchRecord& r) { r.constants[0].id += 1; }},
+    {"one threadgroup short", [](LaunchRecord& r) { r.grid.y -= 1; }},
+    {"copies of another width", [](LaunchRecord& r) { r.kernel = "strided_copy_16"; }},
+};
+
+// ---- Checks ----
+
+int passed = 0;
+int failed = 0;
+
+void report(bool right, std::string_view subject, const char* what) {
+  right ? ++passed : ++failed;
+  if (!right) {
+    std::printf("FAILED %.*s: %s\n", int(subject.size()), subject.data(), what);
+  }
+}
+
+void check_kernel(const KernelInfo& kernel) {
+  const Product plain = in_place(kernel);
+  const LaunchSequence products = plan(kernel, plain);
+  report(products.copies.empty() && products.products.size() == 2, kernel.name, "two launches without copies");
+  report(passes(products, plain), kernel.name, "a batch as planned");
+  for (const Fault& fault : kProductFaults) {
+    LaunchSequence faulty = products;
+    std::ranges::for_each(faulty.products, fault.plant);
+    report(!passes(faulty, plain), kernel.name, fault.name);
+  }
+
+  const Product strided = copied(kernel);
+  const LaunchSequence copies = plan(kernel, strided);
+  report(copies.copies.size() == 2 && copies.scratch.size() == 2, kernel.name, "two copies");
+  report(passes(copies, strided), kernel.name, "copies and products as planned");
+  report(!passes(copies, strided, false), kernel.name, "products that do not wait for the copies");
+  LaunchSequence faulty = copies;
+  for (BufferBinding& binding : faulty.products[1].buffers) {
+    binding.operand = binding.operand == Operand::a_copy ? Operand::a : binding.operand;
+  }
+  report(!passes(faulty, strided), kernel.name, "a product of what was to be copied");
+
+  const Product rows = joined(kernel);
+  report(plan(kernel, rows).products.size() == 1, kernel.name, "all rows in one launch");
+  report(passes(plan(kernel, rows), rows), kernel.name, "joined rows as planned");
+}
+
+void check_copy_faults() {
+  const KernelInfo& kernel = *find_kernel("tiled_16");
+  const Product strided = copied(kernel);
+  for (const Fault& fault : kCopyFaults) {
+    LaunchSequence faulty = plan(kernel, strided);
+    fault.plant(faulty.copies[0]);
+    report(!passes(faulty, strided), "copy of A", fault.name);
+  }
+}
+
+// Element i of the copy of an array of these axes is the element that row-major order puts there.
+bool copies_right(const Strided& layout) {
+  Array from = make_array(layout, 3);
+  int64_t count = 1;
+  for (const int length : layout.shape) {
+    count *= length;
+  }
+  Array to{std::vector<float>(size_t(count), std::numeric_limits<float>::quiet_NaN())};
+  LaunchSequence sequence;
+  append_copies({Operand::a, Operand::a_copy, 4}, layout, sequence.copies);
+  RecordingDevice device;
+  RecordingEncoder encoder;
+  const LaunchArrays<Array> arrays{&from, nullptr, nullptr, &to, nullptr};
+  encode(sequence, arrays, [&](const LaunchRecord& r) { return make_pipeline(r, device, kOptions); }, encoder);
+  if (!encoder.run() || encoder.epochs() != 1) {
+    return false;
+  }
+  std::vector<int> index(layout.shape.size());
+  for (const float element : to.memory) {
+    if (element != from.memory[size_t(from.offset + position(layout, index))]) {
+      return false;
+    }
+    for (size_t dim = index.size(); dim-- > 0 && ++index[dim] == layout.shape[dim];) {
+      index[dim] = 0;
+    }
+  }
+  return true;
+}
+
+void check_copies() {
+  report(copies_right({{}, {}}), "copy", "a scalar");
+  report(copies_right({{1, 1}, {7, -3}}), "copy", "one element");
+  report(copies_right({{67}, {-3}}), "copy", "a vector backwards");
+  report(copies_right({{5, 1, 7}, {0, 99, 2}}), "copy", "a repeated row");
+  report(copies_right({{5, 7}, {0, 0}}), "copy", "one element, repeated");
+  report(copies_right({{4, 3, 37}, {37, -148, -1}}), "copy", "axes in another order");
+  report(copies_right({{33, 9, 2}, {1, 33, 297}}), "copy", "all axes reversed");
+  // More axes than a launch takes: the outermost are counted by the host.
+  Strided many;
+  for (int dim = 0; dim < 11; ++dim) {
+    many.shape.push_back(2 + (dim == 4));
+    many.strides.push_back((dim % 2 == 0 ? 1 : -1) * (int64_t(1) << (2 * ((7 * dim) % 11)) / 2));
+  }
+  report(copies_right(many), "copy", "eleven axes");
+}
+
+void check_pipelines() {
+  const LaunchSequence copies = plan(*find_kernel("naive"), copied(*find_kernel("naive")));
+  RecordingDevice device;
+  LaunchRecord record = copies.copies[0];
+  Pipeline* first = make_pipeline(record, device, kOptions);
+  report(make_pipeline(record, device, kOptions) == first, "pipeline", "made once");
+  record.constants[0].value += 1;
+  report(make_pipeline(record, device, kOptions) != first, "pipeline", "one for other constants");
+  report(device.libraries() == 1 && device.pipelines() == 2, "pipeline", "both from one library");
+  record = copies.copies[0];
+
+  struct FailingDevice : RecordingDevice {
+    Library* get_library(const std::string&, int, const std::function<std::string()>&) {
+      throw std::runtime_error("program_source:3:1: error: unknown type name 'flaot'");
+    }
+  } failing;
+  const auto message = [&](auto& on) -> std::string {
+    try {
+      make_pipeline(record, on, kOptions);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  report(message(failing) ==
+             "[mlx_gemm] kernel strided_copy_32 does not compile here: program_source:3:1: error: "
+             "unknown type name 'flaot'",
+         "pipeline", "the compiler's log reaches the caller");
+  first->limit = 255;
+  report(
+      message(device) == "[mlx_gemm] kernel strided_copy_32 needs 256 threads per threadgroup, this GPU allows it 255",
+      "pipeline", "fewer threads than the launch has");
+  first->limit = 256;
+  report(message(device).empty(), "pipeline", "as many threads as the launch has");
+  record.kernel = "nonsense";
+  report(message(device) == "[mlx_gemm] kernel nonsense does not compile here: no such function", "pipeline",
+         "a kernel that its library lacks");
 }
 
 }  // namespace
 
 int main() {
-  int passed = 0;
-  int failed = 0;
-  const auto report = [&](bool right, const KernelInfo& kernel, const char* what) {
-    right ? ++passed : ++failed;
-    if (!right) {
-      std::printf("FAILED %.*s: %s\n", int(kernel.name.size()), kernel.name.data(), what);
-    }
-  };
-  for (const KernelInfo& kernel : kernels()) {
-    const Batch batch = batch_for(kernel);
-    report(passes(kernel, batch, [](LaunchRecord&) {}), kernel, "the launch as planned");
-    for (const Fault& fault : kFaults) {
-      report(!passes(kernel, batch, fault.plant), kernel, fault.name);
-    }
-  }
+  std::ranges::for_each(kernels(), check_kernel);
+  check_copy_faults();
+  check_copies();
+  check_pipelines();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed != 0 || passed == 0;
 }

@@ -1,17 +1,20 @@
-// Checks the portable C++ against numbers worked out by hand: which kernel may run what and which rule it breaks,
-// launch records field by field, requested bytes, extents, names, routes, and the tile that each threadgroup computes.
-// Exits 1 when anything differs.
+// Checks the portable C++ against numbers worked out by hand: which kernel may run what and which rule it breaks, what
+// stands in for one that a GPU does not allow its threads, what a GPU is, layouts and copies, launch records field by
+// field, requested bytes, extents, names, routes, and the tile that each threadgroup computes. Exits 1 when anything
+// differs.
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <set>
 #include <source_location>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "csrc/backends/launch_record.h"
+#include "csrc/backends/apple_gpu.h"
+#include "csrc/backends/launch_sequence.h"
 #include "csrc/select.h"
 
 // Metal's names for what tile_order.h uses.
@@ -171,6 +174,17 @@ void check_sizes() {
   same(broken("tensorops_64x64", product(kFloats, 1, 1)), "");
   same(broken("tensorops_64x64", product(1 << 14, 1, 1 << 15)),
        too_large("tensorops_64x64", kFloats, 'A', kFloats + 1));
+
+  // A position in the grid has 32 bits: 2^23 - 1 threadgroups of 512 threads, 2^32 - 512.
+  constexpr int64_t kColumns = int64_t(64) * ((1 << 23) - 1);
+  same(broken("coarse_1d", product(1, kColumns, 1)), "");
+  same(broken("coarse_1d", product(1, kColumns + 1, 1)),
+       "coarse_1d takes grids of at most 4294967295 threads along x, got 4294967296");
+  same(broken("coarse_1d", product(kColumns + 1, 1, 1)), "");
+  KernelInfo tall = kernel("coarse_1d");
+  std::swap(tall.threads[0], tall.threads[1]);
+  same(unsupported(tall, product(kColumns + 1, 1, 1), kCpu).value_or(""),
+       "coarse_1d takes grids of at most 4294967295 threads along y, got 4294967296");
 }
 
 // ---- The registry ----
@@ -328,6 +342,138 @@ void check_routes() {
   same(lowering_loses_precision(Dtype::float16, kM5), false);
 }
 
+// ---- Limits of compiled kernels ----
+
+// The kernel that runs where these allow no more threads than that, or why there is none.
+std::string within(const Chosen& chosen, const Problem& problem, const std::vector<std::pair<std::string, int>>& limits,
+                   const DeviceTraits& device = kM5) {
+  const auto limit = [&](const KernelInfo& k) {
+    for (const auto& [prefix, threads] : limits) {
+      if (k.name.starts_with(prefix)) {
+        return threads;
+      }
+    }
+    return 1024;
+  };
+  try {
+    return std::string(kernel_within_limit(chosen, problem, device, limit).name);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+void check_limits() {
+  const Problem problem = product(64, 128, 512);
+  const KernelInfo* k256 = &kernel("tensorops_sync_64x64_k256");
+  same(within({k256, false}, problem, {}), "tensorops_sync_64x64_k256");
+  same(within({k256, false}, problem, {{"tensorops_sync_64x64_k256", 128}}), "tensorops_sync_64x64_k256");
+  same(within({k256, false}, problem, {{"tensorops_sync_64x64_k256", 96}}), "tensorops_sync_64x64_k128");
+  same(within({k256, true}, problem, {{"tensorops_sync_64x64_k256", 96}}),
+       "[mlx_gemm.matmul] tensorops_sync_64x64_k256 needs 128 threads per threadgroup, this GPU allows it 96");
+  // None of the policy's: then the fewest threads, in the order of the registry.
+  same(within({k256, false}, problem, {{"tensorops_sync", 96}}), "simdgroup_8x8");
+  same(within({k256, false}, problem, {{"tensorops_sync", 96}, {"simdgroup", 16}}), "tensorops_32x32_sg1");
+  DeviceTraits older = kM5;
+  older.os = 1500;
+  same(within({&kernel("naive"), false}, product(3, 3, 3), {{"naive", 512}}, older), "tiled_16");
+  same(within({&kernel("naive"), false}, product(3, 3, 3), {{"", 0}}, older),
+       "[mlx_gemm.matmul] naive needs 1024 threads per threadgroup, this GPU allows it 0, and no other kernel takes "
+       "M=3 N=3 K=3 nn float32");
+}
+
+// ---- Apple GPUs ----
+
+// The start of a loaded library: header, a command of 16 bytes, and one with platform and version.
+struct MachImage {
+  uint32_t header[8] = {0xfeedfacf, 0x0100000c, 0, 6, 2, 40, 0, 0};
+  uint32_t other[4] = {0x1b, 16, 0, 0};
+  uint32_t build[6] = {0x32, 24, 1, 0x1a0201, 0x1a0400, 0};
+};
+
+int minimum_os_of(const MachImage& image) { return minimum_os(reinterpret_cast<const std::byte*>(&image)); }
+
+void check_apple_gpus() {
+  same(apple_gpu_generation("applegpu_g13g"), 13);
+  same(apple_gpu_generation("applegpu_g17s"), 17);
+  same(apple_gpu_generation("applegpu_g18p"), 18);
+  same(apple_gpu_generation("applegpu_gx"), 0);
+  same(apple_gpu_generation("g17g"), 0);
+  same(apple_gpu_generation(""), 0);
+
+  same(parse_os_version("26.2.1"), 2602);
+  same(parse_os_version("14.0"), 1400);
+  same(parse_os_version("15.7"), 1507);
+  same(parse_os_version("27"), 2700);
+  same(parse_os_version(""), 0);
+  same(parse_os_version("beta"), 0);
+
+  MachImage image;
+  same(minimum_os_of(image), 2602);
+  image.build[3] = 0x0e0000;
+  same(minimum_os_of(image), 1400);
+  image.build[2] = 2;  // iOS
+  same(minimum_os_of(image), 0);
+  image = {};
+  image.header[4] = 1;  // the version lies behind the commands
+  same(minimum_os_of(image), 0);
+  image = {};
+  image.header[0] = 0xcafebabe;
+  same(minimum_os_of(image), 0);
+
+  const AppleGpuFacts m5{"applegpu_g17g", "26.2.1", int64_t(32) << 30, 2602, nullptr};
+  const DeviceTraits gpu = apple_gpu_traits(m5);
+  same(std::string(to_string(gpu.backend)), "metal");
+  same(gpu.tf32, true);
+  same(describe(gpu), "applegpu_g17g, generation 17, macOS 26.2, 32 GiB, MLX for macOS 26.2, MLX_ENABLE_TF32 on");
+  const auto tf32 = [&](auto change) {
+    AppleGpuFacts facts = m5;
+    change(facts);
+    return apple_gpu_traits(facts).tf32;
+  };
+  same(tf32([](auto& f) { f.tf32_setting = "0"; }), false);
+  same(tf32([](auto& f) { f.tf32_setting = "1"; }), true);
+  same(tf32([](auto& f) { f.os_version = "26.1"; }), false);
+  same(tf32([](auto& f) { f.mlx_os = 1400; }), false);
+  same(tf32([](auto& f) { f.mlx_os = 1500; }), false);
+  same(tf32([](auto& f) { f.mlx_os = 0; }), true);  // not known: as if it had them
+  same(tf32([](auto& f) { f.architecture = "applegpu_g16s"; }), false);
+  same(tf32([](auto& f) { f.architecture = "applegpu_g17p"; }), false);
+  same(tf32([](auto& f) { f.architecture = "applegpu_g18p"; }), true);
+  const DeviceTraits m1 = apple_gpu_traits({"applegpu_g13g", "14.5", int64_t(8) << 30, 0, "0"});
+  same(describe(m1), "applegpu_g13g, generation 13, macOS 14.5, 8 GiB, MLX for macOS unknown, MLX_ENABLE_TF32 off");
+}
+
+// ---- Layouts ----
+
+std::string view(const Strided& a, const Strided& b, const Addressing& addressing) {
+  const GemmView view = view_gemm(a, b, addressing);
+  std::string text =
+      describe(view.problem) + " lda=" + std::to_string(view.problem.lda) + " ldb=" + std::to_string(view.problem.ldb);
+  return text + (view.copy_a ? " copy a" : "") + (view.copy_b ? " copy b" : "");
+}
+
+void check_layouts() {
+  const Strided b{{7, 9}, {9, 1}};
+  const Strided apart{{2, 3, 7}, {30, 8, 1}};  // 30 is not 3 rows of 8
+  same(view({{2, 3, 7}, {24, 8, 1}}, b, {}), "M=6 N=9 K=7 nn float32 lda=8 ldb=9");
+  same(view(apart, b, {}), "M=3 N=9 K=7 batch=2 nn float32 lda=8 ldb=9");
+  same(view(apart, b, {.copy_to_join = true}), "M=6 N=9 K=7 nn float32 lda=7 ldb=9 copy a");
+  same(view(apart, b, {.join_rows = false, .copy_to_join = true}), "M=3 N=9 K=7 batch=2 nn float32 lda=8 ldb=9");
+  // Apart because b has a matrix for each: nothing to join.
+  same(view(apart, {{2, 7, 9}, {63, 9, 1}}, {.copy_to_join = true}), "M=3 N=9 K=7 batch=2 nn float32 lda=8 ldb=9");
+  const Strided transposed{{7, 9}, {1, 7}};
+  same(view(apart, transposed, {.join_rows = false}), "M=3 N=9 K=7 batch=2 nt float32 lda=8 ldb=7");
+  same(view(apart, transposed, {.transposed = false, .join_rows = false}),
+       "M=3 N=9 K=7 batch=2 nn float32 lda=8 ldb=9 copy b");
+  same(view({{3, 7}, {-7, -1}}, b, {}), "M=3 N=9 K=7 nn float32 lda=7 ldb=9 copy a");
+
+  const GemmView batch = view_gemm({{2, 1, 3, 7}, {24, 0, 8, 1}}, {{5, 7, 9}, {70, 9, 1}}, {});
+  const OperandOffsets last = offsets_of_product(batch, 9);
+  same(last.a, 24);
+  same(last.b, 4 * 70);
+  same(last.c, 9 * 3 * 9);
+}
+
 // ---- Launch records ----
 
 std::string text(const Extent3& extent) {
@@ -336,7 +482,7 @@ std::string text(const Extent3& extent) {
 
 std::string text(const BufferBinding& buffer) {
   std::ostringstream text;
-  text << buffer.slot << " " << "abc"[int(buffer.operand)] << " +" << buffer.byte_offset << " " << buffer.byte_size
+  text << buffer.slot << " " << "abcAB"[int(buffer.operand)] << " +" << buffer.byte_offset << " " << buffer.byte_size
        << (buffer.writable ? " writable" : "");
   return text.str();
 }
@@ -344,7 +490,7 @@ std::string text(const BufferBinding& buffer) {
 void check_launches() {
   const Problem problem{.M = 33, .N = 65, .K = 20, .lda = 23, .ldb = 70};
   const LaunchRecord record = plan_launch(kernel("tiled_32k16"), problem, {.a = 5, .b = 7, .c = 11});
-  same(record.kernel, &kernel("tiled_32k16"));
+  same(record.kernel, "tiled_32k16");
   same(text(record.grid), "3 2 1");
   same(text(record.threads), "32 32 1");
   same(record.buffers.size(), 3);
@@ -362,7 +508,6 @@ void check_launches() {
   same(params.ldb, 70);
   same(params.ldc, 65);
   same(record.constants.size(), 0);
-  same(record.scratch_bytes, 0);
 
   const auto launch = [](const char* name, int64_t M, int64_t N) {
     const LaunchRecord record = plan_launch(kernel(name), product(M, N, 1024));
@@ -378,6 +523,58 @@ void check_launches() {
   same(launch("tensorops_32x32_sg1", 128, 32), "1 4 1, 32 1 1");
   same(launch("tensorops_64x64_morton", 65, 129), "6 1 1, 128 1 1");
   same(launch("tensorops_sync_64x64_k256_morton", 128, 128), "4 1 1, 128 1 1");
+}
+
+CopyParams copy_params(const LaunchRecord& record) {
+  CopyParams params;
+  same(record.params.size(), sizeof(params));
+  std::memcpy(&params, record.params.data(), sizeof(params));
+  return params;
+}
+
+std::vector<LaunchRecord> copies(const Strided& layout, int bytes) {
+  std::vector<LaunchRecord> launches;
+  append_copies({Operand::b, Operand::b_copy, bytes}, layout, launches);
+  return launches;
+}
+
+void check_copies() {
+  const LaunchRecord record = copies({{5, 1, 70, 3, 33}, {1000, 7, -4, 99, 3}}, 4).at(0);
+  same(record.kernel, "strided_copy_32");
+  same(text(record.buffers[0]), "0 b +-1104 18284");  // from -69 * 4 to 4 * 1000 + 98 * 3
+  same(text(record.buffers[1]), "1 B +0 138600 writable");
+  same(text(record.grid) + ", " + text(record.threads), "4 44 1, 32 8 1");  // 350 rows of 99
+  same(record.params_slot, 2);
+  same(record.constants.size(), 1);
+  same(record.constants[0].id, 0);
+  same(record.constants[0].value, 2);  // 5 and 70
+  const CopyParams params = copy_params(record);
+  same(params.origin, 276);
+  same(params.first_row, 0);
+
+  same(copies({{3, 4}, {5, 1}}, 2).at(0).kernel, "strided_copy_16");
+  same(copies({{3, 4}, {5, 1}}, 8).at(0).kernel, "strided_copy_64");
+
+  // 3 2^30 rows are two launches; the largest length of a merged axis stays below 2^31.
+  constexpr int k2to30 = 1 << 30;
+  const auto tall = copies({{3, k2to30, 2}, {int64_t(1) << 40, 3, 1}}, 2);
+  same(tall.size(), 2);
+  same(copy_params(tall[0]).first_row, 0);
+  same(copy_params(tall[1]).first_row, int64_t(1) << 31);
+  same(copy_params(tall[1]).rows, 3 * int64_t(k2to30));
+  same(text(tall[0].grid), "1 268435456 1");
+  same(text(tall[1].grid), "1 134217728 1");
+  same(copies({{2, k2to30}, {k2to30, 1}}, 2).at(0).constants[0].value, 1);
+  same(copies({{2, k2to30 - 1}, {k2to30 - 1, 1}}, 2).at(0).constants[0].value, 0);
+
+  const GemmView view = view_gemm({{4, 6}, {1, 4}}, {{6, 2}, {2, 1}}, addressing_of(kernel("naive")));
+  const LaunchSequence sequence = plan_products(kernel("naive"), view, {{4, 6}, {1, 4}}, {{6, 2}, {2, 1}});
+  same(sequence.scratch.size(), 1);
+  same(int(sequence.scratch[0].operand), int(Operand::a_copy));
+  same(sequence.scratch[0].bytes, 96);
+  same(sequence.products.size(), 1);
+  same(text(sequence.products[0].buffers[0]), "0 A +0 96");
+  same(text(sequence.products[0].buffers[1]), "1 b +0 48");
 }
 
 // ---- Tile order ----
@@ -441,7 +638,11 @@ int main() {
   check_names();
   check_problems();
   check_routes();
+  check_limits();
+  check_apple_gpus();
+  check_layouts();
   check_launches();
+  check_copies();
   check_tile_order();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed != 0 || passed == 0;

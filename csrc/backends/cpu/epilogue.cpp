@@ -43,7 +43,7 @@ void activate(float* d, int64_t count, Activation activation) {
 }
 
 // Of the first element of row `row` of an addend.
-int64_t row_offset(int64_t row, const mx::Shape& shape, const mx::Strides& strides) {
+int64_t row_offset(int64_t row, const std::vector<int>& shape, const std::vector<int64_t>& strides) {
   int64_t offset = 0;
   for (int dim = static_cast<int>(shape.size()) - 2; dim >= 0; --dim) {
     offset += row % shape[dim] * strides[dim];

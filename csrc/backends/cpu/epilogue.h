@@ -9,12 +9,12 @@ namespace mlx_gemm {
 // An array added to a product: one stride per dimension of the product, 0 where it is broadcast.
 struct CpuAddend {
   const float* data = nullptr;
-  mx::Strides strides;
+  std::vector<int64_t> strides;
 };
 
 struct CpuEpilogue {
   Epilogue epilogue;
-  mx::Shape shape;  // of the product, row-contiguous
+  std::vector<int> shape;  // of the product, row-contiguous
   CpuAddend c;
   CpuAddend residual;
 

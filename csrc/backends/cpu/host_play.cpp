@@ -46,13 +46,16 @@ void* base_of(Operand operand, const HostOperands& operands) {
       return const_cast<float*>(operands.b);
     case Operand::c:
       return operands.c;
+    case Operand::a_copy:
+    case Operand::b_copy:
+      break;  // copied by the CPU itself: a and b are the copies
   }
   return nullptr;
 }
 
 metal_host::Dispatch dispatch_of(const LaunchRecord& record, const HostOperands& operands) {
   metal_host::Dispatch dispatch;
-  dispatch.kernel = record.kernel->name;
+  dispatch.kernel = record.kernel;
   dispatch.grid = size(record.grid);
   dispatch.threads = size(record.threads);
   for (const BufferBinding& binding : record.buffers) {

@@ -4,9 +4,14 @@
 #include "csrc/backends/metal/launch.h"
 
 namespace mlx_gemm {
+namespace {
 
-void launch_on_gpu(const LaunchRecord&, const LaunchArrays<mlx::core::array>&, const mlx::core::Stream&) {
-  throw std::runtime_error("[mlx_gemm] this build has no Metal backend");
-}
+[[noreturn]] void reject() { throw std::runtime_error("[mlx_gemm] this build has no Metal backend"); }
+
+}  // namespace
+
+int thread_limit(const KernelInfo&, const mlx::core::Stream&) { reject(); }
+
+void launch_on_gpu(const LaunchSequence&, const ProductArrays&, const mlx::core::Stream&) { reject(); }
 
 }  // namespace mlx_gemm
