@@ -23,7 +23,7 @@ void check_operands(const KernelInfo& kernel, const mx::array& a, const mx::arra
     reject(kOp, kernel.name, " multiplies float32, got ", a.dtype(), " and ", b.dtype());
   }
   product_shape(kOp, a.shape(), b.shape());
-  const Problem problem = problem_of(a.shape(), b.shape(), kernel.in, {&kernel, Backend::cpu});
+  const Problem problem = problem_of(a.shape(), b.shape(), Dtype::float32, {&kernel, Backend::cpu});
   if (const auto broken = unsupported(kernel, problem, {})) {
     reject(kOp, *broken);
   }

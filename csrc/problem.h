@@ -31,6 +31,7 @@ struct Problem {
   Layout layout = Layout::nn;
   Dtype dtype = Dtype::float32;  // of A and B
   Dtype out = Dtype::float32;    // of C
+  bool fuses = false;            // with an activation or a residual, which mx.addmm has not
 };
 
 // Elements from the first to the last one of an operand, both included. C is row-contiguous.

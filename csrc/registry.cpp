@@ -113,11 +113,13 @@ std::vector<std::string> nearest_kernels(std::string_view name, int count) {
   return names;
 }
 
+bool lists(std::string_view list, std::string_view word) { return std::ranges::count(words(list), word) > 0; }
+
 std::vector<std::string_view> layouts_of(const KernelInfo& kernel) { return words(kernel.layouts); }
 std::vector<std::string_view> dtypes_of(const KernelInfo& kernel) { return words(kernel.dtypes); }
 
 std::string function_name(const KernelInfo& kernel, Dtype in, Dtype out) {
-  const std::string name(kernel.name);
+  const std::string name(kernel.function.empty() ? kernel.name : kernel.function);
   return kernel.fused() ? name + "_" + to_string(in) + "_" + to_string(out) : name;
 }
 
@@ -132,7 +134,11 @@ int64_t max_extent(const KernelInfo& kernel) {
 std::array<int64_t, 2> grid_of(const KernelInfo& kernel, const Problem& problem) {
   const int64_t columns = tiles(problem.N, kernel.bn);
   const int64_t rows = tiles(problem.M, kernel.bm);
-  return kernel.order == TileOrder::row_major ? std::array{columns, rows} : std::array{columns * rows, int64_t(1)};
+  if (kernel.order == TileOrder::morton) {
+    return {columns * rows, 1};
+  }
+  const int swizzle = static_cast<int>(kernel.order);
+  return {columns << swizzle, tiles(rows, 1 << swizzle)};
 }
 
 int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem) {
@@ -170,6 +176,12 @@ const char* to_string(TileOrder order) {
   switch (order) {
     case TileOrder::row_major:
       return "row_major";
+    case TileOrder::swizzle_1:
+      return "swizzle_1";
+    case TileOrder::swizzle_2:
+      return "swizzle_2";
+    case TileOrder::swizzle_3:
+      return "swizzle_3";
     case TileOrder::morton:
       return "morton";
   }

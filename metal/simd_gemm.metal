@@ -89,9 +89,9 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   const int rows = min(BM, p.M - row0);
   const int columns = min(BN, p.N - column0);
   device const T* a =
-      A + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(transpose_a ? 1 : p.lda);
+      A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(transpose_a ? 1 : p.lda);
   device const T* b =
-      B + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(transpose_b ? p.ldb : 1);
+      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(transpose_b ? p.ldb : 1);
   const FragmentStrides a_strides = {transpose_a ? 1 : BK + PAD, transpose_a ? BM + PAD : 1};
   const FragmentStrides b_strides = {transpose_b ? 1 : BN + PAD, transpose_b ? BK + PAD : 1};
   const FragmentPosition at = fragment_position(lane);
@@ -165,9 +165,9 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   const FragmentStrides a_strides = {transpose_a ? 1 : p.lda, transpose_a ? p.lda : 1};
   const FragmentStrides b_strides = {transpose_b ? 1 : p.ldb, transpose_b ? p.ldb : 1};
   device const T* a =
-      A + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(a_strides.row);
+      A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(a_strides.row);
   device const T* b =
-      B + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(b_strides.column);
+      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(b_strides.column);
 
   simdgroup_float8x8 acc[FM * FN];
 #pragma clang loop unroll(full)

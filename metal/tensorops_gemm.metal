@@ -43,7 +43,7 @@ struct Extents {
   static constexpr constant size_t COLUMN_EXTENT = COLUMNS ? size_t(COLUMNS) : dynamic_extent;
   using type = extents<int, TRANSPOSED ? ROW_EXTENT : COLUMN_EXTENT, TRANSPOSED ? COLUMN_EXTENT : ROW_EXTENT>;
 
-  static METAL_FUNC type make(int rows, int columns) {
+  static type make(int rows, int columns) {
     if constexpr (ROWS != 0 && COLUMNS != 0) {
       return type();
     } else if constexpr (ROWS != 0) {
@@ -68,7 +68,7 @@ struct TileOperands {
 };
 
 template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool RELAXED, bool TA, bool TB, Known KNOWN>
-METAL_FUNC void multiply_tile(thread TileOperands<T, O>& tile, constant FusedGemmParams& p) {
+inline void multiply_tile(thread TileOperands<T, O>& tile, constant FusedGemmParams& p) {
   constexpr int ROWS = KNOWN == Known::nothing ? 0 : BM;
   constexpr int COLUMNS = KNOWN == Known::nothing ? 0 : BN;
   constexpr int DEPTH = KNOWN == Known::all ? BK : 0;
@@ -125,7 +125,7 @@ METAL_FUNC void multiply_tile(thread TileOperands<T, O>& tile, constant FusedGem
 }
 
 template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool RELAXED, bool TA, bool TB>
-METAL_FUNC void multiply_tile_in_layout(thread TileOperands<T, O>& tile, constant FusedGemmParams& p) {
+inline void multiply_tile_in_layout(thread TileOperands<T, O>& tile, constant FusedGemmParams& p) {
   const bool whole = tile.rows == BM && tile.columns == BN;
   if (whole && BK && p.K % (BK ? BK : 1) == 0) {
     multiply_tile<T, O, BM, BN, BK, SIMDGROUPS, RELAXED, TA, TB, BK ? Known::all : Known::outputs>(tile, p);
@@ -153,8 +153,8 @@ template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool R
     return;
   }
   TileOperands<T, O> tile = {
-      A + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(transpose_a ? 1 : p.lda),
-      B + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(transpose_b ? p.ldb : 1),
+      A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(transpose_a ? 1 : p.lda),
+      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(transpose_b ? p.ldb : 1),
       D + (size_t(group.z) * size_t(p.M) + size_t(row0)) * size_t(p.N) + size_t(column0),
       epilogue_tile(C, residual, group.z, row0, column0, p),
       min(BM, p.M - row0),

@@ -119,9 +119,10 @@ void append_copies(const CopyRequest& request, const Strided& layout, std::vecto
   CopyPlanner(request, launches).copy(merged_axes(layout), 0, 0);
 }
 
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b) {
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b,
+                             const FusedEpilogue& epilogue) {
   LaunchSequence sequence;
-  const int64_t bytes = bytes_per_element(kernel.in);
+  const int64_t bytes = bytes_per_element(view.problem.dtype);
   const auto copy = [&](Operand from, Operand to, const Strided& layout) {
     sequence.scratch.push_back(
         {to, bytes * std::accumulate(layout.shape.begin(), layout.shape.end(), int64_t(1), std::multiplies<>())});
@@ -133,8 +134,14 @@ LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, con
   if (view.copy_b) {
     copy(Operand::b, Operand::b_copy, b);
   }
-  for (int64_t i = 0; i < view.problem.batch; ++i) {
-    LaunchRecord record = plan_launch(kernel, view.problem, offsets_of_product(view, i));
+  if (kernel.fused()) {
+    sequence.products = plan_fused_launches(kernel, view, epilogue);
+  } else {
+    for (int64_t i = 0; i < view.problem.batch; ++i) {
+      sequence.products.push_back(plan_launch(kernel, view.problem, offsets_of_product(view, i)));
+    }
+  }
+  for (LaunchRecord& record : sequence.products) {
     for (BufferBinding& binding : record.buffers) {
       if (binding.operand == Operand::a && view.copy_a) {
         binding.operand = Operand::a_copy;
@@ -142,7 +149,6 @@ LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, con
         binding.operand = Operand::b_copy;
       }
     }
-    sequence.products.push_back(std::move(record));
   }
   return sequence;
 }

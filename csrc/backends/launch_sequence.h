@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "csrc/backends/fused_launch.h"
 #include "csrc/backends/launch_record.h"
 
 namespace mlx_gemm {
@@ -19,8 +20,9 @@ struct LaunchSequence {
   std::vector<LaunchRecord> products;  // depend on the copies
 };
 
-// `view` is that of `a` and `b` with what the kernel can address.
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b);
+// `view` is that of `a` and `b` with what the kernel can address. Only production kernels have an epilogue.
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b,
+                             const FusedEpilogue& epilogue = {});
 
 // Appends the launches that copy `from`, which has this layout, to `to`, row-contiguous. No axis is empty.
 struct CopyRequest {

@@ -9,7 +9,7 @@ namespace mlx_gemm {
 
 // Largest error 1.5e-7. Coefficients: Chebyshev fits of erf(x)/x in x^2 below 1, and of -log(erfc(x)) from 1 to 4,
 // where erf becomes 1 in float.
-METAL_FUNC float error_function(float x) {
+inline float error_function(float x) {
   const float a = metal::min(metal::abs(x), 4.0f);
   if (a < 1.0f) {
     const float u = x * x;
@@ -37,7 +37,7 @@ METAL_FUNC float error_function(float x) {
 }
 
 // 0.707... is 1 / sqrt(2), 0.797... is sqrt(2 / pi).
-METAL_FUNC float activated(float x, int activation) {
+inline float activated(float x, int activation) {
   switch (activation) {
     case kActivationRelu:
       return x > 0.0f || metal::isnan(x) ? x : 0.0f;

@@ -19,12 +19,12 @@ struct EpilogueTile {
   device const O* residual;
 };
 
-METAL_FUNC size_t addend_offset(constant FusedGemmAddend& addend, int row, int column) {
+inline size_t addend_offset(constant FusedGemmAddend& addend, int row, int column) {
   return size_t(long(row) * long(addend.row_stride) + long(column) * long(addend.column_stride));
 }
 
 template <typename O>
-METAL_FUNC EpilogueTile<O> epilogue_tile(
+inline EpilogueTile<O> epilogue_tile(
     device const O* c,
     device const O* residual,
     uint batch,
@@ -33,23 +33,23 @@ METAL_FUNC EpilogueTile<O> epilogue_tile(
     constant FusedGemmParams& p) {
   EpilogueTile<O> tile = {nullptr, nullptr};
   if (has_c) {
-    tile.c = c + batch_offset(batch, p.batch_shape, p.c.batch_strides) + addend_offset(p.c, row, column);
+    tile.c = c + p.c.origin + batch_offset(batch, p.batch_shape, p.c.batch_strides) + addend_offset(p.c, row, column);
   }
   if (has_residual) {
-    tile.residual = residual + batch_offset(batch, p.batch_shape, p.residual.batch_strides) +
+    tile.residual = residual + p.residual.origin + batch_offset(batch, p.batch_shape, p.residual.batch_strides) +
                     addend_offset(p.residual, row, column);
   }
   return tile;
 }
 
 // Whether the product is the result, apart from its type.
-METAL_FUNC bool is_plain(constant FusedGemmParams& p) {
+inline bool is_plain(constant FusedGemmParams& p) {
   return p.alpha == 1.0f && !has_c && !has_residual && p.activation == kActivationNone;
 }
 
 // The result at (row, column) of a tile.
 template <typename O>
-METAL_FUNC O finish(float product, EpilogueTile<O> tile, int row, int column, constant FusedGemmParams& p) {
+inline O finish(float product, EpilogueTile<O> tile, int row, int column, constant FusedGemmParams& p) {
   float value = p.alpha * product;
   if (has_c) {
     value = metal::fma(p.beta, float(tile.c[addend_offset(p.c, row, column)]), value);

@@ -13,14 +13,14 @@ constant bool transpose_b [[function_constant(kConstantTransposeB)]];
 
 // The tile of the threadgroup at (x, y) of the grid, which lies outside D where the grid is larger than that.
 template <int BM, int BN>
-METAL_FUNC TilePosition fused_tile(uint x, uint y, constant FusedGemmParams& p) {
+inline TilePosition fused_tile(uint x, uint y, constant FusedGemmParams& p) {
   const uint tiles_m = uint((p.M + BM - 1) / BM);
   const uint tiles_n = uint((p.N + BN - 1) / BN);
-  return scheduled_tile(x, y, p.schedule, tiles_m, tiles_n);
+  return ordered_tile(x, y, TileOrder(p.order), tiles_m, tiles_n);
 }
 
 // Elements from the first matrix of a batch to that of index `index`, the last dimension fastest.
-METAL_FUNC size_t batch_offset(uint index, constant int32_t* shape, constant int64_t* strides) {
+inline size_t batch_offset(uint index, constant int32_t* shape, constant int64_t* strides) {
   long offset = 0;
   for (int dim = kBatchDims - 1; dim >= 0; --dim) {
     offset += long(index % uint(shape[dim])) * long(strides[dim]);

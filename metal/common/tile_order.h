@@ -39,11 +39,12 @@ inline TilePosition tile_of(uint32_t x, uint32_t y, int M, int N) {
 // Tiles of production kernels. Swizzled by s, neighbouring threadgroups walk down 2^s rows of tiles before they go on
 // to the next column, so that they share columns of B as well as rows of A: the grid has ceil(tiles_m / 2^s) rows of
 // tiles_n 2^s threadgroups, and those at its lower edge may have no tile. The Morton curve takes a 1-D grid.
-inline TilePosition scheduled_tile(uint32_t x, uint32_t y, int schedule, uint32_t tiles_m, uint32_t tiles_n) {
-  if (schedule == kScheduleMorton) {
+inline TilePosition ordered_tile(uint32_t x, uint32_t y, TileOrder order, uint32_t tiles_m, uint32_t tiles_n) {
+  if (order == TileOrder::morton) {
     return morton_tile(x, tiles_m, tiles_n);
   }
-  return {x >> schedule, (y << schedule) + (x & ((1u << schedule) - 1u))};
+  const int swizzle = int(order);
+  return {x >> swizzle, (y << swizzle) + (x & ((1u << swizzle) - 1u))};
 }
 
 }  // namespace mlx_gemm

@@ -17,11 +17,12 @@ namespace mlx_gemm {
 template <class Array>
 using LaunchArrays = std::array<Array*, kOperands>;
 
-// What a library is compiled with, and the device's name for the type of an `int` function constant.
+// What a library is compiled with, and the device's names for the types of function constants.
 template <class CompileOptions, class DataType>
 struct PipelineOptions {
   CompileOptions compile;
   DataType int_type;
+  DataType bool_type;
 };
 
 // One library per kernel, which holds nothing else, and one pipeline per set of function constants; the device keeps
@@ -30,12 +31,13 @@ struct PipelineOptions {
 template <class Device, class CompileOptions, class DataType>
 auto* make_pipeline(const LaunchRecord& record, Device& device,
                     const PipelineOptions<CompileOptions, DataType>& options) {
-  const std::string name(record.kernel);
+  const std::string& name = record.kernel;
   std::string specialised = name;
   std::vector<std::tuple<const void*, DataType, unsigned long>> constants;
   for (const FunctionConstant& constant : record.constants) {
     specialised += "_" + std::to_string(constant.id) + "=" + std::to_string(constant.value);
-    constants.emplace_back(&constant.value, options.int_type, constant.id);
+    // On a little-endian machine the first byte of an int is the bool.
+    constants.emplace_back(&constant.value, constant.boolean ? options.bool_type : options.int_type, constant.id);
   }
   const auto compiled = [&] {
     try {

@@ -12,7 +12,7 @@ namespace {
 namespace mx = mlx::core;
 
 MTL::ComputePipelineState* pipeline_of(const LaunchRecord& record, const mx::Stream& stream) {
-  PipelineOptions<mx::CompileOptions, MTL::DataType> options{.compile = {}, .int_type = MTL::DataTypeInt};
+  PipelineOptions<mx::CompileOptions, MTL::DataType> options{.compile = {}, .int_type = MTL::DataTypeInt, .bool_type = MTL::DataTypeBool};
   options.compile.math_mode = mx::MathMode::Safe;  // fast math would let the compiler reorder sums
   return make_pipeline(record, mx::metal::device(stream.device), options);
 }
