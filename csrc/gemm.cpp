@@ -258,7 +258,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
 
 void wait_for_pending_products() { Pending::instance().wait(); }
 
-// Comes without a bias, which is an op of its own on a GPU.
+// Comes without an epilogue, whose steps are ops of their own on a GPU.
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
   ++counters().gemm_evals;
   const mx::array& a = inputs[0];

@@ -73,3 +73,17 @@ def check_copy(
     assert (to[-GUARD:] == UNTOUCHED).all(), "bytes behind the copy are written"
     assert counted.device_read_bytes == counted.device_write_bytes == (rows - first_row) * columns * dtype.itemsize
     assert counted.warnings == []
+
+
+def check_far_copy(module: HostModule) -> None:
+    """Two rows whose distance in memory does not fit 32 bits. What lies between is reserved and never touched."""
+    distance, columns = 2**31 + 3, 5
+    memory = np.empty(distance + columns, np.uint16)
+    memory[:columns], memory[distance:] = np.arange(columns), np.arange(columns) + 10
+    params = np.zeros((), PARAMS)
+    params["rows"], params["columns"], params["column_stride"] = 2, columns, 1
+    params["row_lengths"][0], params["row_strides"][0] = 2, distance
+    to = np.zeros((2, columns), np.uint16)
+    buffers = {0: memory, 1: Writable(to), 2: Constant(params)}
+    module.run("strided_copy_16", (1, 1, 1), (32, 8, 1), buffers, constants={0: 1})
+    np.testing.assert_array_equal(to, [memory[:columns], memory[distance:]])

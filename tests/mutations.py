@@ -413,7 +413,8 @@ MUTATIONS = [
             "kernel.layouts.find(to_string(problem.layout)[0]) == std::string_view::npos",
         ),
         ("shape not asked", "  if (auto broken = broken_by_shape(kernel, problem)) {\n    return broken;\n  }\n", ""),
-        ("size not asked", "return broken_by_size(kernel, problem)", "return {}"),
+        ("size not asked", "  if (auto broken = broken_by_size(kernel, problem)) {\n    return broken;\n  }\n", ""),
+        ("grid not asked", "return broken_by_grid(kernel, problem)", "return {}"),
         ("device not asked", "  if (auto broken = broken_by_device(kernel, device)) {\n    return broken;\n  }\n", ""),
         ("half types go to BLAS", "problem.dtype != Dtype::float32", "problem.dtype == Dtype::float64"),
         ("BLAS that is not loaded", "if (!device.blas)", "if (false)"),
@@ -569,7 +570,7 @@ MUTATIONS = [
             "kRowsPerLaunch",
         ),
         ("destination read-only", "elements(axes) * bytes, true", "elements(axes) * bytes, false"),
-        ("scratch in elements", "sequence.scratch.push_back({to, bytes *", "sequence.scratch.push_back({to,"),
+        ("scratch in elements", "{to, bytes * std::accumulate", "{to, std::accumulate"),
         ("product of the original", "binding.operand = Operand::a_copy;", ""),
     ),
     *seeded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -222,6 +223,15 @@ def test_linking_becomes_what_zig_can_do() -> None:
     ]  # fmt: skip
 
 
+def test_what_zig_caches_stays_in_the_clone(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$ZIG_GLOBAL_CACHE_DIR\n$ZIG_LOCAL_CACHE_DIR"\n')
+    python.chmod(0o755)
+    command = [check_wheel.ROOT / "tests" / "cpp" / "zig-c++"]
+    folders = subprocess.run(command, env={"PYTHON": str(python)}, capture_output=True, text=True, check=True).stdout
+    assert [Path(folder).resolve() for folder in folders.split()] == [check_wheel.ROOT / "build" / "zig"] * 2
+
+
 def test_stubs_hold_what_mlx_imports() -> None:
     libcxx, libobjc = link_stubs.STUBS["libc++"], link_stubs.STUBS["libobjc"]
     image = Image(
@@ -272,6 +282,13 @@ def findings_with(built: Path, known: Known, tmp_path: Path) -> Iterator[Callabl
 @pytest.mark.slow
 def test_the_built_wheel_passes(built: Path, known: Known) -> None:
     assert not list(check_wheel.check(check_wheel.read_wheel(built), known))
+
+
+# csrc/backends/apple_gpu.cpp concludes from it whether mx.matmul multiplies float32 at TF32 precision.
+@pytest.mark.slow
+def test_the_oldest_macos_tells_mlxs_builds_apart(known: Known) -> None:
+    oldest = {name: image.minimum_os for name, image in known.libmlx.items()}
+    assert oldest == {"macos-14": (14, 0), "macos-26": (26, 2)}
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from copies import DTYPES, LAYOUTS, check_copy
+from copies import DTYPES, LAYOUTS, check_copy, check_far_copy
 from host_module import Build, HostModule, build
 
 SOURCE = Path(__file__).resolve().parent.parent / "metal" / "strided_copy.metal"
@@ -35,6 +35,11 @@ def test_random_layouts(module: HostModule) -> None:
 
 def test_a_launch_may_start_at_a_later_row(module: HostModule) -> None:
     check_copy(module, (21, 3), (3, 1), DTYPES[1], first_row=16)
+
+
+def test_offsets_beyond_32_bits(build_folder: Path) -> None:
+    # Unchecked: a checked run would copy what lies between the rows.
+    check_far_copy(build([SOURCE], build_folder))
 
 
 def test_it_asks_for_lanes(module: HostModule) -> None:

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <span>
-#include <string>
+#include <string_view>
 
 namespace mlx_gemm {
 namespace {

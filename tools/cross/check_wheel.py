@@ -37,7 +37,7 @@ LIBSYSTEM = "/usr/lib/libSystem.B.dylib"
 LIBRARIES = {LIBMLX, LIBSYSTEM, "/usr/lib/libc++.1.dylib", "/usr/lib/libobjc.A.dylib"}
 RPATHS = ["@loader_path/../mlx/lib"]
 # In every macOS, though MLX's own binaries do not import them from libSystem.
-OLD_SYSTEM_NAMES = {"_mprotect", "_pthread_atfork", "_strtol", "dyld_stub_binder"}
+OLD_SYSTEM_NAMES = {"_erff", "_mprotect", "_pthread_atfork", "_strtol", "dyld_stub_binder"}
 
 ELF = b"\x7fELF"
 WHEEL_NAME = re.compile(rf"{PACKAGE}-[\w.]+-(cp\d+)-\1-(\w+)\.whl")

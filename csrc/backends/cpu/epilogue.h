@@ -2,9 +2,11 @@
 #pragma once
 
 #include "csrc/epilogue.h"
-#include "csrc/layout.h"
+#include "mlx/array.h"
 
 namespace mlx_gemm {
+
+namespace mx = mlx::core;
 
 // An array added to a product: one stride per dimension of the product, 0 where it is broadcast.
 struct CpuAddend {

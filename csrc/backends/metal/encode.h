@@ -13,6 +13,15 @@
 
 namespace mlx_gemm {
 
+template <class Array>
+struct ProductArrays {
+  const Array& a;
+  const Array& b;
+  Array& c;
+  const Array* addend = nullptr;
+  const Array* residual = nullptr;
+};
+
 // By Operand. Inputs are handles to arrays too: what a launch may write is for its bindings to say.
 template <class Array>
 using LaunchArrays = std::array<Array*, kOperands>;
@@ -74,14 +83,34 @@ void encode(const LaunchRecord& record, const LaunchArrays<Array>& arrays, Pipel
                                 {record.threads.x, record.threads.y, record.threads.z});
 }
 
-template <class Encoder, class Array, class PipelineOf>
-void encode(const LaunchSequence& sequence, const LaunchArrays<Array>& arrays, const PipelineOf& pipeline_of,
-            Encoder& encoder) {
+// `allocate` makes the array of a Scratch, which the encoder keeps for as long as the GPU needs it.
+template <class Encoder, class Array, class PipelineOf, class Allocate>
+void encode(const LaunchSequence& sequence, const ProductArrays<Array>& arrays, const PipelineOf& pipeline_of,
+            const Allocate& allocate, Encoder& encoder) {
+  std::vector<Array> handles;
+  handles.reserve(kOperands);
+  LaunchArrays<Array> all{};
+  const auto hold = [&](Operand operand, const Array& array) {
+    all[static_cast<size_t>(operand)] = &handles.emplace_back(array);
+  };
+  hold(Operand::a, arrays.a);
+  hold(Operand::b, arrays.b);
+  all[static_cast<size_t>(Operand::c)] = &arrays.c;
+  if (arrays.addend != nullptr) {
+    hold(Operand::addend, *arrays.addend);
+  }
+  if (arrays.residual != nullptr) {
+    hold(Operand::residual, *arrays.residual);
+  }
+  for (const Scratch& scratch : sequence.scratch) {
+    hold(scratch.operand, allocate(scratch));
+    encoder.add_temporary(handles.back());
+  }
   for (const auto* launches : {&sequence.copies, &sequence.products}) {
     // They write to different parts of the same arrays: outside of this each would wait for the one before.
     const auto concurrent = encoder.start_concurrent();
     for (const LaunchRecord& record : *launches) {
-      encode(record, arrays, pipeline_of(record), encoder);
+      encode(record, all, pipeline_of(record), encoder);
     }
   }
 }
