@@ -9,10 +9,10 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
-FORMATTED := $(shell find csrc metal tests/metal -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+FORMATTED := $(shell find csrc metal tests/metal tools/mlx_kernels -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test mutants mutants-doc lint format clean check check-builds replay sanitize \
-  address-spaces aarch64 macos-wheels
+.PHONY: build demo test fidelity clang-fidelity clang-smoke mutants mutants-doc lint format clean check check-builds \
+  replay sanitize address-spaces aarch64 macos-wheels
 
 build: $(VENV)/built.stamp
 
@@ -21,6 +21,20 @@ demo: build
 
 test: build
 	$(BIN)/python -m pytest
+
+# MLX's own kernels on the host runtime, all of them; clang-* compile them with the clang of PyPI's ziglang package.
+fidelity: build
+	$(BIN)/python -m pytest -m "slow or not slow" tests/test_fidelity.py
+
+CLANG_TEST = CXX="$(CURDIR)/tests/cpp/zig-c++" PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest
+
+clang-fidelity: build
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
+	$(CLANG_TEST) -m "slow or not slow" tests/test_fidelity.py
+
+clang-smoke: build
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
+	$(CLANG_TEST) tests/test_fidelity.py
 
 # Seeds bugs one at a time and requires that a check finds each (tools/mutants.py).
 mutants: build
@@ -41,8 +55,8 @@ format: build
 	$(BIN)/clang-format -i $(FORMATTED)
 
 # Plain programs (tests/cpp): GPU launches replayed; the ladder and the portable C++ under sanitizers, with address
-# spaces as types, and on another processor.
-check-builds: replay sanitize address-spaces aarch64
+# spaces as types, and on another processor. Some of MLX's kernels by clang.
+check-builds: replay sanitize address-spaces aarch64 clang-smoke
 
 KERNEL_CHECK = PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S tests/cpp -G Ninja -DCMAKE_BUILD_TYPE=Release
 

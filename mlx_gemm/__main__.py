@@ -63,6 +63,7 @@ def run_list(options: argparse.Namespace) -> None:
 
 def run_ladder(options: argparse.Namespace) -> None:
     n = ladder.REFERENCE_SIZE
+    peers = ladder.peer_demands(options.size) if options.peers else []
     print(f"By formula, float32, M = N = K = {n}: a block of TM x TN outputs that shares its reads takes")
     print("K (TM + TN) elements of A and B, so a byte read feeds TM TN / (2 (TM + TN)) operations.\n")
     print(ladder.formula_table())
@@ -72,6 +73,11 @@ def run_ladder(options: argparse.Namespace) -> None:
     print(ladder.measured_table(options.size, measured, "mx.matmul"))
     for rule in rules:
         print(f"not at this size: {rule}")
+    if peers:
+        print("\nWhat kernels ask of the machine; steel_* are MLX's kernels on our host runtime. MB: requested, read")
+        print("and written. Error: the largest, as a fraction of the bound for float32 operands, or for operands")
+        print("cut to 11 significant bits (TF32). Memory: of a threadgroup. Barriers: of all threadgroups.\n")
+        print(ladder.demands_table(options.size, [*ladder.own_demands(measured), *peers]))
 
 
 def run_env(options: argparse.Namespace) -> None:
@@ -148,6 +154,7 @@ def parser() -> Parser:
     command.add_argument(
         "--size", type=length(ladder.REFERENCE_SIZE), default=256, help="M = N = K of the run (default 256)"
     )
+    command.add_argument("--peers", action="store_true", help="and MLX's own kernels, compiled here (in a clone)")
     command.set_defaults(run=run_ladder)
 
     command = commands.add_parser("env", help="versions, processor, BLAS and threads")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import mlx.core as mx
 from tqdm import tqdm
@@ -116,6 +119,88 @@ def measured_table(size: int, measured: Sequence[Measured], baseline: str) -> st
     return format_table(
         ("kernel or library", "GFLOP/s", f"vs {baseline}", "MB requested", "FLOP/byte", "error/bound"), rows
     )
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What one kernel asks of the machine for one product, and how right it is.
+
+    Attributes:
+        kernel: its name, with the tile where the name has none.
+        threads: of a threadgroup.
+        threadgroup_bytes: threadgroup memory.
+        barriers: of all threadgroups together.
+        requested_bytes: of device memory, read and written, as if nothing were cached.
+        error_fraction: the largest error as a fraction of the bound of `bound`: "float32", or "TF32" for operands that
+            are cut to 11 significant bits.
+        seconds: median on the host, which says nothing about a GPU.
+    """
+
+    kernel: str
+    threads: int
+    threadgroup_bytes: int
+    barriers: int
+    requested_bytes: int
+    error_fraction: float
+    bound: str
+    seconds: float
+
+    def cells(self, flops: int) -> tuple[str, ...]:
+        """All of it but the seconds: what is the same on every machine."""
+        return (
+            self.kernel,
+            str(self.threads),
+            str(self.threadgroup_bytes),
+            str(self.barriers),
+            f"{self.requested_bytes / 1e6:.2f}",
+            f"{flops / self.requested_bytes:.2f}",
+            f"{self.error_fraction:.2f} {self.bound}",
+        )
+
+
+DEMANDS = ("kernel", "threads", "memory B", "barriers", "MB", "FLOP/byte", "error")
+
+
+def own_demands(measured: Iterable[Measured]) -> list[Demands]:
+    """Of those that are kernels of ours, where this build can count."""
+    simdgroups = {kernel.name: kernel.simdgroups for kernel in kernels()}
+    return [
+        Demands(
+            m.timing.name,
+            32 * simdgroups[m.timing.name],
+            m.report.threadgroup_bytes,
+            m.report.barriers,
+            m.report.requested_read_bytes + m.report.requested_write_bytes,
+            m.timing.error_fraction,
+            "float32",
+            m.timing.median_s,
+        )
+        for m in measured
+        if m.report
+    ]
+
+
+def peer_demands(size: int) -> list[Demands]:
+    """Of MLX's own kernels on our host runtime, compiled here from the headers of the installed mlx package.
+
+    Raises:
+        ValueError: not in a clone of mlx_gemm, or without a C++ compiler.
+        bench.WrongResult: a result is outside its bound.
+    """
+    tools = Path(__file__).resolve().parent.parent / "tools"
+    if not (tools / "mlx_peers.py").exists():
+        raise ValueError("--peers compiles MLX's kernels with tools/ of a clone of mlx_gemm, and this is not one")
+    sys.path.append(str(tools))
+    mlx_peers = importlib.import_module("mlx_peers")
+    try:
+        return mlx_peers.demands(size)
+    except mlx_peers.CompileError as error:
+        raise ValueError(f"--peers compiles MLX's kernels: {error}") from error
+
+
+def demands_table(size: int, rows: Iterable[Demands]) -> str:
+    flops = bench.Shape(size, size, size).flops
+    return format_table((*DEMANDS, "host s"), ((*row.cells(flops), f"{row.seconds:.3f}") for row in rows))
 
 
 def split_by_support(size: int, rows: Iterable[KernelInfo]) -> tuple[list[str], list[str]]:

@@ -21,6 +21,7 @@ from mlx_kernels import (
     FLOAT32,
     FUSED_TILES,
     NAX_TILES,
+    TF32_ULP,
     Addmm,
     Dtype,
     Kernel,
@@ -31,7 +32,6 @@ from mlx_kernels import (
     VectorKernel,
 )
 
-TF32_ULP = 2.0**-10
 KS = (1, 8, 16, 31, 64, 255, 256, 257, 1024)
 
 
@@ -42,37 +42,37 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def smoke(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / f"{name}_smoke.metal" for name in ("fused", "nax")], modules, mlx.mlx_build())
+    return build(mlx.sources("fused_smoke", "nax_smoke"), modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def fused(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / f"fused_{dtype.name}.metal" for dtype in DTYPES], modules, mlx.mlx_build())
+    return build(mlx.sources(*(f"fused_{dtype.name}" for dtype in DTYPES)), modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def nax(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / f"nax_{dtype.name}.metal" for dtype in DTYPES], modules, mlx.mlx_build())
+    return build(mlx.sources(*(f"nax_{dtype.name}" for dtype in DTYPES)), modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def splitk(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / "splitk.metal"], modules, mlx.mlx_build())
+    return build(mlx.sources("splitk"), modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def splitk_nax(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / "splitk_nax.metal"], modules, mlx.mlx_build())
+    return build(mlx.sources("splitk_nax"), modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def thin_nax(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / "thin_nax.metal"], modules, mlx.mlx_build())
+    return build(mlx.sources("thin_nax"), modules, mlx.mlx_build())
 
 
 @pytest.fixture(scope="session")
 def gemv(modules: Path) -> HostModule:
-    return build([mlx.SOURCES / "gemv.metal"], modules, mlx.mlx_build())
+    return build(mlx.sources("gemv"), modules, mlx.mlx_build())
 
 
 # ---- Oracles ----
@@ -102,7 +102,7 @@ def assert_within_bound(run: Run, values: Operands, kernel: Kernel | VectorKerne
     bound = 1.25 * kernel.dtype.roundoff * np.abs(reference) + kernel.dtype.smallest
     bound += 4 * np.sqrt(problem.k + 1) * u32 * 2 * magnitude
     if problem.addmm and kernel.family in ("splitk", "splitk_nax", "gemv", "gemv_t"):
-        product = problem.addmm.alpha * (values.a @ values.b)
+        product = problem.addmm.alpha * values.product
         bound += 3 * kernel.dtype.roundoff * (np.abs(product) + np.abs(problem.addmm.beta * values.c))
     wrong = ~(np.abs(run.result - reference) <= bound)
     assert not wrong.any(), f"{kernel} {problem}: {wrong.sum()} of {wrong.size} wrong, first at {np.argwhere(wrong)[0]}"
@@ -116,7 +116,7 @@ def assert_tf32_class(run: Run, values: Operands, kernel: Kernel, problem: Probl
     bound = 2.1 * scale * TF32_ULP * values.magnitude + 1e-5 * (np.abs(values.c) + 1)
     assert (error <= bound).all(), f"{kernel} {problem}: wrong by {error.max():.3g}"
     if reference.size >= 64:  # with fewer, chance decides
-        relative = np.linalg.norm(error) / np.linalg.norm(scale * (values.a @ values.b))
+        relative = np.linalg.norm(error) / np.linalg.norm(scale * values.product)
         assert TF32_ULP / 8 < relative < 2 * TF32_ULP, f"{kernel} {problem}: relative error {relative:.3g}"
 
 
@@ -220,7 +220,7 @@ SPLITK = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_splitk(splitk: HostModule, dtype: Dtype, layout: str, tile: Tile) -> None:
     kernel = Kernel("splitk", layout, dtype, tile)
-    shapes = [p for p in problems(tile, full=False) if p.k >= 64]  # each of two partitions has a step
+    shapes = [p for p in problems(tile, full=False) if p.k >= 64]  # MLX splits from 128 on
     across = (tile.bm + 2, 2 * tile.bn - 3, 9 * tile.bk + 5)
     for problem in (*shapes, Problem(*across, pad=3, addmm=Addmm()), Problem(*across, pad=1, addmm=Addmm(0.75, -1.5))):
         check(lambda problem, values: mlx.run_splitk(splitk, splitk, kernel, problem, values), kernel, problem)
@@ -281,8 +281,8 @@ def test_gemv(gemv: HostModule, dtype: Dtype, family: str, tile: mlx.VectorTile)
 
 @pytest.fixture(scope="session")
 def checked(modules: Path) -> HostModule:
-    names = ("fused_smoke", "nax_smoke", "splitk", "thin_nax", "gemv", "findings")
-    return build([mlx.SOURCES / f"{name}.metal" for name in names], modules, mlx.mlx_build(checked=True))
+    names = ("fused_smoke", "nax_smoke", "splitk", "splitk_nax", "thin_nax", "gemv", "findings")
+    return build(mlx.sources(*names), modules, mlx.mlx_build(checked=True))
 
 
 ADD = Addmm(0.75, -1.5)
@@ -299,6 +299,11 @@ def test_no_false_alarm(checked: HostModule) -> None:
     for layout, tile in SPLITK:
         kernel = Kernel("splitk", layout, FLOAT16, tile)
         for problem in (Problem(64, 64, 256), Problem(33, 35, 257, pad=3, addmm=ADD)):
+            values = normal(problem, kernel.dtype, seed=1)
+            assert mlx.run_splitk(checked, checked, kernel, problem, values).counters.warnings == []
+    for layout in mlx.LAYOUTS:
+        kernel = Kernel("splitk_nax", layout, FLOAT16, NAX_TILES[0])
+        for problem in (Problem(64, 64, 512), Problem(65, 67, 517, pad=3, swizzle=1, addmm=ADD)):
             values = normal(problem, kernel.dtype, seed=1)
             assert mlx.run_splitk(checked, checked, kernel, problem, values).counters.warnings == []
     for layout, tile in itertools.product(("nn", "nt"), mlx.THIN_TILES):
@@ -347,6 +352,38 @@ def test_sixteen_columns_overrun_the_left_operand(checked: HostModule) -> None:
     kernel, problem = Kernel("nax", "nn", FLOAT16, Tile(64, 32, 256, 2, 2)), Problem(64, 32, 256)
     with pytest.raises(HostFault, match="slot 8 of . holds no element"):
         mlx.run_fused(checked, kernel, problem, normal(problem, FLOAT16, seed=1), tolerant=True)
+
+
+GEMV = VectorKernel("gemv", FLOAT32, mlx.GEMV_TILES[2])
+GEMV_T = VectorKernel("gemv_t", FLOAT32, mlx.GEMV_T_TILES[1])
+THIN = Kernel("thin_nax", "nn", BFLOAT16, mlx.THIN_TILES[0])
+# With one row or column more than a block has.
+EDGES_WRITTEN_TWICE = [
+    (GEMV, Problem(1, GEMV.block + 1, 64), mlx.run_gemv, "gemv.h"),
+    (GEMV_T, Problem(1, GEMV_T.block + 1, 64), mlx.run_gemv, "gemv.h"),
+    (THIN, Problem(THIN.tile.bm + 1, THIN.tile.bn, 64), mlx.run_thin, "steel_gemm_thin_nax.h"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "problem", "run", "header"), EDGES_WRITTEN_TWICE, ids=["gemv", "gemv_t", "thin_nax"]
+)
+def test_edge_is_written_twice(
+    checked: HostModule, kernel: Kernel | VectorKernel, problem: Problem, run: Callable[..., Run], header: str
+) -> None:
+    """Tolerant, since other breaches of gemv_t and thin_nax come first."""
+    values = normal(problem, kernel.dtype, seed=1)
+    done = run(checked, kernel, problem, values, tolerant=True)
+    assert any(header in warning and "written again" in warning for warning in done.counters.warnings)
+    assert_within_bound(done, values, kernel, problem)
+
+
+@pytest.mark.slow
+def test_edge_written_twice_is_a_race(checked: HostModule) -> None:
+    _, problem, _, _ = EDGES_WRITTEN_TWICE[0]
+    with pytest.raises(HostFault, match=r"gemv.h:\d+: race on device memory: write by .*, written by"):
+        mlx.run_gemv(checked, GEMV, problem, normal(problem, FLOAT32, seed=1))
 
 
 @pytest.mark.slow

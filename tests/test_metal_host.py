@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from host_module import Build, CompileError, Constant, HostFault, HostModule, Writable, build
+from host_module import ROOT, Build, CompileError, Constant, HostFault, HostModule, Writable, build
 
 SOURCES = Path(__file__).parent / "metal"
 NAN = np.float32("nan")
@@ -99,6 +102,8 @@ CHECKED_FAULTS = [
     ("bug_read_of_another_threads_output", "race on device memory: read by thread", "C[128 + thread_index]"),
     ("bug_refill_before_run_is_done", "race on threadgroup memory: write by thread", "shared[thread_index] = 0"),
     ("bug_two_threadgroups_write_one_element", "race on device memory: write by this threadgroup, written by", "C["),
+    ("bug_unbound_buffer", r"write of 4 bytes, but nothing is bound to buffer\(7\)", "C[0] ="),
+    ("bug_unbound_operand", r"nothing is bound to buffer\(7\)", "op.run"),
 ]
 
 
@@ -139,7 +144,7 @@ def kernels_of_bugs(prefix: str) -> list[str]:
 
 
 def test_every_bug_is_tested() -> None:
-    tested = [f[0] for f in FAULTS] + [f[0] for f in CHECKED_FAULTS] + ["bug_unbound_buffer"]
+    tested = [f[0] for f in FAULTS] + [f[0] for f in CHECKED_FAULTS]
     assert sorted(kernels_of_bugs("bug")) == sorted(tested)
 
 
@@ -148,9 +153,12 @@ def test_every_bug_has_a_fixed_twin() -> None:
     assert twins <= set(kernels_of_bugs("fixed"))
 
 
-def test_unbound_buffer(plain: HostModule) -> None:
-    with pytest.raises(HostFault, match=r"nothing is bound to buffer\(7\)"):
-        run_bug(plain, "bug_unbound_buffer")
+def test_unbound_buffer(plain: HostModule, checked: HostModule) -> None:
+    """Nobody needs to bind what no thread touches; without the checks, what the kernel never names."""
+    for kernel in ("bug_unbound_buffer", "unbound_and_not_reached"):
+        with pytest.raises(HostFault, match=r"nothing is bound to buffer\(7\)"):
+            run_bug(plain, kernel)
+    np.testing.assert_array_equal(run_bug(checked, "unbound_and_not_reached")[0][0], 1)
 
 
 @pytest.mark.parametrize("kernel", kernels_of_bugs("fixed"))
@@ -300,6 +308,31 @@ def test_arithmetic(language: HostModule) -> None:
     out = np.zeros(8, np.float32)
     run_lanes(language, "arithmetic", out)
     np.testing.assert_array_equal(out, np.array([2048, 2049, 256, 10, np.pi, 65504, 2, 7], np.float32))
+
+
+def test_what_is_built_already_is_not_compiled_again(plain: HostModule, build_folder: Path) -> None:
+    def objects() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in build_folder.glob("*.o")}
+
+    before = objects()
+    build([SOURCES / "bugs.metal"], build_folder)
+    assert objects() == before
+
+
+@pytest.mark.slow
+def test_example_of_the_documents() -> None:
+    document = (ROOT / "docs" / "host_runtime.md").read_text()
+    example = re.search(r"^## Run a kernel of your own\n.*?```python\n(.*?)```", document, re.MULTILINE | re.DOTALL)
+    assert example and len(example[1].splitlines()) == 10
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": "tools"}
+        return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+    done = run(example[1])
+    assert "device_read_bytes=256, device_write_bytes=256" in done.stdout, done.stderr
+    assert done.stdout.endswith("[0. 2. 4. 6.]\n")
+    assert "twice.metal:2: read of 4 bytes out of bounds" in run(example[1].replace("(2, 1, 1)", "(3, 1, 1)")).stderr
 
 
 # ---- matmul2d ----

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +54,11 @@ class Constant:
 class Build:
     """How to compile: `checked` instruments every access; `flags` go to the kernels and the runtime alike.
 
-    `includes` are folders of Metal headers.
+    `compiler` is $CXX, and g++ without it; `includes` are folders of Metal headers.
     """
 
     checked: bool = False
-    compiler: str = "g++"
+    compiler: str = field(default_factory=lambda: os.environ.get("CXX", "g++"))
     flags: tuple[str, ...] = ()
     defines: tuple[str, ...] = ()
     kernel_flags: tuple[str, ...] = field(default=())
@@ -109,6 +110,13 @@ class Counters(ctypes.Structure):
     """What a dispatch did; traffic is counted by checked modules only."""
 
     warnings: list[str]
+
+    def __add__(self, other: Counters) -> Counters:
+        """Of two dispatches together."""
+        total = Counters(*(getattr(self, name) + getattr(other, name) for name, _ in self._fields_))
+        total.threadgroup_bytes = max(self.threadgroup_bytes, other.threadgroup_bytes)
+        total.warnings = self.warnings + other.warnings
+        return total
 
     def __repr__(self) -> str:
         return f"Counters({', '.join(f'{name}={getattr(self, name)}' for name, _ in self._fields_)})"
@@ -193,18 +201,43 @@ def _headers() -> list[Path]:
     return sorted([*include, *RUNTIME.glob("*.h")])
 
 
-def runtime_objects(build: Build, folder: Path) -> list[Path]:
-    """The runtime compiled with the build's flags; the same flags compile it once."""
-    entry = "hooks" if build.checked else "module"
+@dataclass(frozen=True)
+class Object:
+    """An object file, and what compiles `source` to it; its name says all that it depends on."""
+
+    target: Path
+    source: Path
+    flags: tuple[str, ...]
+
+    def compile(self, how: Build) -> None:
+        if not self.target.exists():
+            part = self.target.with_suffix(f".{os.getpid()}.o")  # a compiler may be killed, and others build as well
+            _run([*how.common, *self.flags, "-c", str(self.source), "-o", str(part)])
+            part.replace(self.target)
+
+
+def runtime_objects(how: Build, folder: Path) -> list[Object]:
+    entry = "hooks" if how.checked else "module"
     sources = [p for p in sorted(RUNTIME.glob("*.cpp")) if p.stem not in {"hooks", "module"} - {entry}]
     objects = []
     for source in sources:
-        key = _fingerprint(build.common, source, *_headers())
-        target = folder / f"{source.stem}-{key}.o"
-        if not target.exists():
-            _run([*build.common, *ISA_FLAGS.get(source.stem, []), "-c", str(source), "-o", str(target)])
-        objects.append(target)
+        key = _fingerprint(how.common, source, *_headers())
+        objects.append(Object(folder / f"{source.stem}-{key}.o", source, tuple(ISA_FLAGS.get(source.stem, ()))))
     return objects
+
+
+def kernel_objects(source: Path, folder: Path, how: Build, root: Path) -> list[Object]:
+    """For both lane modes."""
+    instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
+    part = folder / f"{source.stem}-{_fingerprint(how, source, str(root), os.getpid())}.cpp"
+    translate(source, part, how, root)
+    key = _fingerprint(how, part, *_headers())
+    translated = part.replace(folder / f"{source.stem}-{key}.cpp")
+    flags = ("-Wno-unknown-pragmas", *instrument, *how.kernel_flags)
+    return [
+        Object(folder / f"{source.stem}-{key}-{lanes}.o", translated, (f"-DMETAL_HOST_LANES={lanes}", *flags))
+        for lanes in (32, 1)
+    ]
 
 
 def translate(source: Path, target: Path, build: Build, root: Path) -> None:
@@ -214,28 +247,32 @@ def translate(source: Path, target: Path, build: Build, root: Path) -> None:
     _run(command)
 
 
-def build(sources: Sequence[Path], folder: Path, how: Build = Build(), root: Path = ROOT) -> HostModule:
-    """Compiles `sources` for both lane modes and links them with the runtime. Raises CompileError.
+def build(
+    sources: Sequence[Path],
+    folder: Path,
+    how: Build = Build(),
+    root: Path = ROOT,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> HostModule:
+    """Compiles `sources` and links them with the runtime; what `folder` has already is not compiled again.
 
-    Their own includes are relative to `root`.
+    Their own includes are relative to `root`. `progress` is told how many of the objects are done. Raises CompileError.
     """
+    if shutil.which(how.compiler) is None:
+        raise CompileError(f"there is no C++ compiler {how.compiler!r}: install g++, or set CXX")
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    instrument = ["-fsanitize=thread", "-fno-tree-vectorize", "-g"] if how.checked else []
     objects = runtime_objects(how, folder)
-    commands = []
     for source in sources:
-        key = _fingerprint(how, source.resolve(), str(root), *_headers())
-        translated = folder / f"{source.stem}-{key}.cpp"
-        translate(source, translated, how, root)
-        for lanes in (32, 1):
-            target = folder / f"{source.stem}-{key}-{lanes}.o"
-            flags = [f"-DMETAL_HOST_LANES={lanes}", "-Wno-unknown-pragmas", *instrument, *how.kernel_flags]
-            commands.append([*how.common, *flags, "-c", str(translated), "-o", str(target)])
-            objects.append(target)
+        objects += kernel_objects(source.resolve(), folder, how, root)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(_run, commands))
-    library = folder / f"module-{_fingerprint(*objects)}.so"
-    _run([how.compiler, "-shared", *how.flags, *map(str, objects), "-pthread", "-o", str(library)])
+        # The kernels, which come last, take longest.
+        compiled = pool.map(lambda one: one.compile(how), reversed(objects))
+        for done, _ in enumerate(compiled, 1):
+            progress(done, len(objects))
+    targets = [one.target for one in objects]
+    library = folder / f"module-{_fingerprint(*targets)}.so"
+    _run([how.compiler, "-shared", *how.flags, *map(str, targets), "-pthread", "-o", str(library)])
     if how.checked:
         _run([sys.executable, str(ROOT / "tools" / "source_lines.py"), str(library)])
     return HostModule(library)

@@ -109,7 +109,8 @@ def flatten(source: Source, compiler: str) -> str:
         run = subprocess.run(command, cwd=source.root, capture_output=True, text=True)
     if run.returncode != 0:
         raise TranslationError(run.stderr.strip())
-    return re.sub(r'^# (\d+) "(?:\./)?([^"]*)".*$', r'#line \1 "\2"', run.stdout, flags=re.MULTILINE)
+    named = run.stdout.replace(f"{stubs}/", "")  # the same text every time
+    return re.sub(r'^# (\d+) "(?:\./)?([^"]*)".*$', r'#line \1 "\2"', named, flags=re.MULTILINE)
 
 
 def tokenize(text: str) -> list[Token]:
@@ -119,8 +120,8 @@ def tokenize(text: str) -> list[Token]:
     for match in TOKEN.finditer(text):
         piece = match[0]
         if piece.isspace() or piece.lstrip("\n").startswith("#"):
-            # A pragma of Metal's own means nothing to a C++ compiler.
-            space += "\n" if re.match(r"\n?#\s*pragma\s+METAL", piece) else piece
+            # Metal's own pragmas mean nothing to a C++ compiler, and where it obeys those on loops it takes minutes.
+            space += "\n" if re.match(r"\n?#\s*pragma\s+(METAL|clang\s+loop|unroll)", piece) else piece
         else:
             tokens.append(Token(space, piece, line))
             space = ""
@@ -368,7 +369,7 @@ class Translator:
         if is_kernel:
             name = self.word(parameters_begin - 1)
             self.kernel_header(begin, parameters_begin)
-            self.kernel_parameters(name, parameters_begin, parameters_end)
+            self.kernel_parameters(name, shape)
             self.copy(parameters_end, shape.body[0])
         else:
             self.copy(begin, shape.body[0])
@@ -395,8 +396,11 @@ class Translator:
                 limit = " ".join(self.words(index + 1, self.after_group(index + 1)))
                 self.out.append(f" metal_host::limit_threads{limit};")
 
-    def kernel_parameters(self, name: str, begin: int, end: int) -> None:
+    def kernel_parameters(self, name: str, shape: Outline) -> None:
         """Every parameter carries an attribute; it becomes a default argument."""
+        assert shape.parameters and shape.body
+        begin, end = shape.parameters
+        named = set(self.words(*shape.body))
         self.copy(begin, begin + 1)
         self.lane_free[name] = True
         start = begin + 1
@@ -410,18 +414,20 @@ class Translator:
             if attribute is None:
                 raise self.fail(start, f"a parameter of kernel {name} has no attribute")
             self.copy(start, attribute[0])
-            self.out.append(self.binding(name, start, attribute))
+            self.out.append(self.binding(name, start, attribute, named))
             self.copy(attribute[1], index + (self.word(index) == ","))
             start = index + 1
         self.copy(end - 1, end)
 
-    def binding(self, name: str, start: int, attribute: tuple[int, int]) -> str:
+    def binding(self, name: str, start: int, attribute: tuple[int, int], named: set[str]) -> str:
         words = self.words(attribute[0] + 1, attribute[1] - 1)
         declaration = self.words(start, attribute[0])
         buffer = re.fullmatch(r"buffer \( ([^,]+) \)(?: , function_constant \( (\w+) \))?", " ".join(words))
         if buffer:
-            # An argument whose function constant is false is absent.
-            arguments = f"{buffer[1]}, {buffer[2]}" if buffer[2] else buffer[1]
+            # An argument is absent whose function constant is false, or which the body never names.
+            unused = declaration[-1].isidentifier() and declaration[-1] not in named
+            present = "false" if unused else buffer[2] or "true"
+            arguments = f"{buffer[1]}, {present}"
             if "*" in declaration:
                 return f" = BoundPointer({arguments})"
             if "&" in declaration:

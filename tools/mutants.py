@@ -268,7 +268,8 @@ def original(file: str) -> Mutation:
 def prepare() -> None:
     """Compiles what mutants share."""
     HOST.mkdir(parents=True, exist_ok=True)
-    runtime_objects(CHECKED, HOST)
+    for one in runtime_objects(CHECKED, HOST):
+        one.compile(CHECKED)
     core_object("").parent.mkdir(exist_ok=True)
     for source in CORE:
         compile_core(ROOT / source, core_object(source))

@@ -223,6 +223,9 @@ void Checker::report_outside(const void* data, size_t bytes, bool write, const v
   if (group_.in_arena(data)) {
     fault_at(return_address, "%s of %zu bytes of threadgroup memory outside every variable", verb(write), bytes);
   }
+  if (const int slot = unbound_slot(data); slot >= 0) {
+    fault_at(return_address, "%s of %zu bytes, but nothing is bound to buffer(%d)", verb(write), bytes, slot);
+  }
   const Nearest near = group_.nearest(data);
   if (near.slot < 0) {
     fault_at(return_address, "%s of %zu bytes outside every buffer, threadgroup variable and this thread's stack",

@@ -95,6 +95,12 @@ uint64_t hash(uint64_t seed, const TensorView& view) {
   return hash(seed, uint64_t(view.stride));
 }
 
+void check_bound(const TensorView& view, Site site) {
+  if (const int slot = unbound_slot(view.data); slot >= 0) {
+    fault(site, "matmul2d on a tensor in buffer(%d), but nothing is bound to buffer(%d)", slot, slot);
+  }
+}
+
 // The part of an operand that a product of `rows` x `cols` (as stored: dimension 1 x dimension 0) touches must be ours.
 void check_bounds(const Threadgroup& group, const TensorView& view, int64_t cols, int64_t rows, Site site) {
   if (cols <= 0 || rows <= 0) {
@@ -164,6 +170,9 @@ TileProduct clip(Threadgroup& group, const MatmulCall& call, Site site) {
   }
   const bool tl = call.transpose_left;
   const bool tr = call.transpose_right;
+  for (const TensorView* view : {&call.left, &call.right, &call.destination}) {
+    check_bound(*view, site);
+  }
   check_bounds(group, call.left, tl ? product.m : product.k, tl ? product.k : product.m, site);
   check_bounds(group, call.right, tr ? product.k : product.n, tr ? product.n : product.k, site);
   if (!out.cooperative) {

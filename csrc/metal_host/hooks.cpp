@@ -2,6 +2,8 @@
 // our own. The real ThreadSanitizer is not linked.
 #include <new>
 
+#include <cstring>
+
 #include "csrc/metal_host/checker.h"
 #include "csrc/metal_host/dispatch.h"
 #include "csrc/metal_host/isolated_buffers.h"
@@ -62,6 +64,16 @@ void __tsan_read_range(void* data, unsigned long bytes) {
 }
 void __tsan_write_range(void* data, unsigned long bytes) {
   metal_host::access(data, bytes, true, __builtin_return_address(0));
+}
+// Clang's, for copies of structs.
+void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
+  metal_host::access(from, bytes, false, __builtin_return_address(0));
+  metal_host::access(to, bytes, true, __builtin_return_address(0));
+  return std::memmove(to, from, bytes);
+}
+void* __tsan_memset(void* data, int value, unsigned long bytes) {
+  metal_host::access(data, bytes, true, __builtin_return_address(0));
+  return std::memset(data, value, bytes);
 }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}

@@ -32,7 +32,7 @@ struct ThreadIds {
 ThreadIds thread_ids();
 uint32_t lane_index();
 
-// Address bound to a buffer slot. Faults when nothing is.
+// Address bound to a buffer slot. Where nothing is, a checked dispatch faults at the first access, any other here.
 void* bound_buffer(int slot);
 // What stands for an argument whose function constant is false: zeros that nobody may write.
 void* absent_argument();

@@ -64,6 +64,9 @@ struct Lane {
   bool absent = false;  // beyond the edge of the grid: never started
 };
 
+// The slot that an address stands for to which nothing is bound, or -1.
+int unbound_slot(const void* data);
+
 // The thread that is running on this OS thread, or nullptr.
 Lane* current_lane();
 

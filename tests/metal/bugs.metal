@@ -417,8 +417,35 @@ kernel void fixed_threadgroup_memory_over_the_limit(
 
 kernel void bug_unbound_buffer(device float* C [[buffer(7)]]) { C[0] = 1.0f; }
 
-kernel void fixed_unbound_buffer(device float* C [[buffer(2)]], uint thread_index [[thread_index_in_threadgroup]]) {
+kernel void fixed_unbound_buffer(
+    device float* C [[buffer(2)]],
+    device float* unused [[buffer(7)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
   C[thread_index] = 1.0f;
+}
+
+// Only a checked dispatch can tell that nothing touches buffer(7).
+kernel void unbound_and_not_reached(
+    device float* C [[buffer(2)]],
+    device float* rest [[buffer(7)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = thread_index < 128 ? 1.0f : rest[thread_index];
+}
+
+kernel void bug_unbound_operand(device float* A [[buffer(7)]], device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, a, c);
+}
+
+kernel void fixed_unbound_operand(device float* A [[buffer(0)]], device float* C [[buffer(2)]]) {
+  Matrix a(A, dextents<int, 2>(32, 32));
+  Matrix c(C, dextents<int, 2>(32, 32));
+  constexpr auto descriptor = matmul2d_descriptor(32, 32, 32);
+  matmul2d<descriptor, execution_simdgroups<4>> op;
+  op.run(a, a, c);
 }
 
 kernel void bug_read_past_the_end(

@@ -5,7 +5,8 @@
 
 namespace METAL_HOST_MSL {
 
-// A buffer argument; one with a function constant that is false is absent, and may not be bound at all.
+// A buffer argument; one that is absent need not be bound: its function constant is false, or the kernel never names
+// it.
 struct BoundPointer {
   void* address;
   explicit BoundPointer(int slot, bool present = true)

@@ -1,6 +1,6 @@
 """Launches MLX's own GEMM kernels on the host runtime, with the arguments that MLX's dispatch gives them.
 
-The kernels are instantiated in tests/metal/mlx from the headers of the installed mlx package.
+The .metal files beside this one instantiate them from the headers of the installed mlx package.
 """
 
 from __future__ import annotations
@@ -8,19 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 from host_module import Build, Constant, Counters, HostModule, Writable
 
-SOURCES = Path(__file__).parent / "metal" / "mlx"
+SOURCES = Path(__file__).parent
 HEADERS = Path(mx.__file__).parent / "include"
 LAYOUTS = ("nn", "nt", "tn", "tt")
+TF32_ULP = 2.0**-10  # of operands with 11 significant bits
 
 
 def mlx_build(*, checked: bool = False) -> Build:
     return Build(checked=checked, includes=(HEADERS,))
+
+
+def sources(*names: str) -> list[Path]:
+    """The instantiations of these names."""
+    return [SOURCES / f"{name}.metal" for name in names]
 
 
 # ---- Element types ----
@@ -139,13 +146,16 @@ class Operands:
     b: np.ndarray
     c: np.ndarray
 
-    @property
+    @cached_property
+    def product(self) -> np.ndarray:
+        return self.a @ self.b
+
+    @cached_property
     def magnitude(self) -> np.ndarray:
         return np.abs(self.a) @ np.abs(self.b)
 
     def result(self, addmm: Addmm | None) -> np.ndarray:
-        product = self.a @ self.b
-        return addmm.alpha * product + addmm.beta * self.c if addmm else product
+        return addmm.alpha * self.product + addmm.beta * self.c if addmm else self.product
 
 
 Draw = Callable[[tuple[int, ...]], np.ndarray]
@@ -285,6 +295,10 @@ def splitk_params(problem: Problem, tile: Tile, partitions: int, size: int, a: S
     )  # fmt: skip
 
 
+def next_power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length() if n > 0 else 0
+
+
 def run_splitk(
     module: HostModule, accumulator: HostModule, kernel: Kernel, problem: Problem, values: Operands, **how: object
 ) -> Run:
@@ -296,7 +310,8 @@ def run_splitk(
     tiles_m, tiles_n = math.ceil(problem.m / tile.bm), math.ceil(problem.n / tile.bn)
     aligned = (problem.m % tile.bm == 0, problem.n % tile.bn == 0, problem.k % tile.bk == 0)
     if kernel.family == "splitk":
-        partitions = 2 if problem.k < 256 else 4
+        steps, tiles = problem.k // tile.bk, math.ceil(problem.m / 32) * math.ceil(problem.n / 32)
+        partitions = min(max(2, next_power_of_two(steps // tiles)), 32)
         size = problem.k // tile.bk // partitions * tile.bk  # the last partition takes the rest as well
         name = f"{kernel}_{'true' if all(aligned[:2]) else 'false'}_{'true' if aligned[2] else 'false'}"
         grid, constants = (tiles_n, tiles_m, partitions), {}
@@ -309,8 +324,9 @@ def run_splitk(
     partial = np.full((partitions, problem.m, problem.n), np.nan, np.float32)
     params = splitk_params(problem, tile, partitions, size, a, b)
     buffers = {0: a.flat, 1: b.flat, 2: Writable(partial), 3: Constant(params)}
-    module.run(name, grid, (32, tile.wn, tile.wm), buffers, constants=constants, **how)
-    return Run(*accumulate(accumulator, dtype, problem, partial, c, **how))
+    counters = module.run(name, grid, (32, tile.wn, tile.wm), buffers, constants=constants, **how)
+    result, accumulation = accumulate(accumulator, dtype, problem, partial, c, **how)
+    return Run(result, counters + accumulation)
 
 
 # ---- steel_gemm_thin_nax ----

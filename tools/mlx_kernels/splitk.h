@@ -1,4 +1,5 @@
 // steel_gemm_splitk of MLX and its accumulation kernels, from the headers of the installed package.
+#pragma once
 
 // MLX's headers need theirs included first, in this order.
 // clang-format off
@@ -18,18 +19,6 @@
   SPLITK(__VA_ARGS__, false, true) \
   SPLITK(__VA_ARGS__, false, false)
 
-// Every tile in one layout, one of them in all layouts.
-#define SPLITK_ALL(DTYPE, T)                                              \
-  SPLITK_TILE(nn, false, false, DTYPE, T, 16, 16)                         \
-  SPLITK_TILE(nt, false, true, DTYPE, T, 16, 32)                          \
-  SPLITK_TILE(tn, true, false, DTYPE, T, 32, 16)                          \
-  SPLITK_TILE(nn, false, false, DTYPE, T, 32, 32)                         \
-  SPLITK_TILE(nt, false, true, DTYPE, T, 32, 32)                          \
-  SPLITK_TILE(tn, true, false, DTYPE, T, 32, 32)                          \
-  SPLITK_TILE(tt, true, true, DTYPE, T, 32, 32)                           \
+#define SPLITK_ACCUMULATE(DTYPE, T)                                       \
   instantiate_kernel("splitk_accum_" #DTYPE, gemm_splitk_accum, float, T) \
       instantiate_kernel("splitk_accum_axpby_" #DTYPE, gemm_splitk_accum_axpby, float, T)
-
-SPLITK_ALL(float32, float)
-SPLITK_ALL(float16, half)
-SPLITK_ALL(bfloat16, bfloat)

@@ -2,7 +2,7 @@
 
 // MLX's headers need theirs included first, in this order.
 // clang-format off
-#include "tests/metal/mlx/nax.h"
+#include "tools/mlx_kernels/nax.h"
 #include "mlx/backend/metal/kernels/steel/gemm/gemm.h"
 // clang-format on
 

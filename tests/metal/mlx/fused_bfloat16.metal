@@ -1,3 +1,0 @@
-#include "tests/metal/mlx/fused.h"
-
-FUSED(bfloat16, bfloat)

@@ -1,3 +1,0 @@
-#include "tests/metal/mlx/fused.h"
-
-FUSED(float32, float)

@@ -1,3 +1,0 @@
-#include "tests/metal/mlx/nax.h"
-
-NAX(float32, float)

@@ -1,0 +1,3 @@
+#include "tools/mlx_kernels/fused.h"
+
+FUSED(float16, half)

@@ -1,0 +1,3 @@
+#include "tools/mlx_kernels/nax.h"
+
+NAX(bfloat16, bfloat)
