@@ -99,17 +99,16 @@ void bind_kernel_info(nb::module_& m) {
       .def_ro("threadgroup_bytes", &KernelInfo::threadgroup_bytes)
       .def_ro("min_generation", &KernelInfo::min_generation, "Apple GPU generation: 13 is M1, 17 is M5.")
       .def_ro("min_os", &KernelInfo::min_os, "macOS version, 100*major + minor.")
-      .def_prop_ro("dtype_in", [](const KernelInfo& k) { return to_string(k.in); })
+      .def_prop_ro("dtypes", &dtypes_of, "Types of the operands; the result has the same, or float32.")
       .def_prop_ro("dtype_accumulate", [](const KernelInfo& k) { return to_string(k.accumulate); })
-      .def_prop_ro("dtype_out", [](const KernelInfo& k) { return to_string(k.out); })
       .def_prop_ro("math", [](const KernelInfo& k) { return to_string(k.math); })
       .def_prop_ro("layouts", &layouts_of)
       .def_ro("deterministic", &KernelInfo::deterministic)
       .def_prop_ro("role", [](const KernelInfo& k) { return to_string(k.role); })
       .def_ro("summary", &KernelInfo::summary)
       .def_prop_ro(
-          "metal_source", [](const KernelInfo& k) { return kernel_source(k.name); },
-          "The Metal file that a GPU compiles at run time.")
+          "metal_source", [](const KernelInfo& k) { return kernel_source(function_name(k, Dtype::float32, Dtype::float32)); },
+          "The Metal file that a GPU compiles at run time, for float32.")
       .def(
           "requested_read_bytes",
           [](const KernelInfo& k, int64_t M, int64_t N, int64_t K) {
