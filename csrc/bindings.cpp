@@ -11,6 +11,8 @@
 
 #include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/cpu/isa.h"
+#include "csrc/backends/cpu/pending_products.h"
 #include "csrc/backends/device_traits.h"
 #include "csrc/backends/metal/kernel_sources.h"
 #include "csrc/check.h"
@@ -20,6 +22,7 @@
 #include "csrc/host_run.h"
 #include "csrc/metal_host/multiply_tile.h"
 #include "csrc/ops.h"
+#include "csrc/thread_pool.h"
 #include "mlx/backend/gpu/device_info.h"
 #include "mlx/version.h"
 
@@ -288,6 +291,8 @@ nb::dict environment() {
   result["mlx_loaded"] = mx::version();
   result["blas"] = blas_loaded() ? nb::object(nb::str(blas_config().c_str())) : nb::none();
   result["isa"] = metal_host::micro_kernel_isa();
+  result["cpu_isa"] = to_string(cpu_isa());
+  result["threads"] = thread_count();
   result["gpu"] = mx::gpu::is_available() ? nb::object(nb::str(describe(gpu_traits()).c_str())) : nb::none();
   return result;
 }

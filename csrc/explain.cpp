@@ -37,7 +37,8 @@ Explanation explain(const ExplainOperands& given, Activation activation, const R
   const mx::Stream s = mx::to_stream(request.stream);
   const DeviceTraits device = device_traits(s);
   const GemmOptions options{.kernel = kernel_named(kOp, request.kernel), .op = kOp};
-  const mx::Dtype type = result_dtype(kOp, promoted_type(kOp, {given.a, given.b}), request.out_dtype);
+  const mx::Dtype type = promoted_type(kOp, {given.a, given.b});
+  check_out_dtype(kOp, type, request.out_dtype);
   const GemmOperands operands = matrices(kOp, given.a, given.b, type, s);
   const mx::array& a = operands.a;
   const mx::array& b = operands.b;
@@ -51,7 +52,7 @@ Explanation explain(const ExplainOperands& given, Activation activation, const R
   if (options.kernel != nullptr) {
     check_named_kernel(options, a, b, device);
   }
-  const Dtype dtype = dtype_of(a);
+  const Dtype dtype = dtype_of(a.dtype());
   const Problem built = problem_of(a.shape(), b.shape(), dtype, {options.kernel, device.backend});
   const Plan plan = planned(built, device, options.kernel);
 

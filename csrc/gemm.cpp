@@ -1,17 +1,9 @@
 #include "csrc/gemm.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <limits>
-#include <mutex>
 
-#include "csrc/backends/cpu/blas.h"
-#include "csrc/backends/cpu/epilogue.h"
-#include "csrc/backends/cpu/host_play.h"
-#include "csrc/backends/cpu/strided_copy.h"
+#include "csrc/backends/cpu/cpu_gemm.h"
+#include "csrc/backends/cpu/pending_products.h"
 #include "csrc/backends/device_traits.h"
 #include "csrc/backends/metal/launch.h"
 #include "csrc/check.h"
@@ -27,117 +19,6 @@ bool broadcasts(const mx::Shape& a, const mx::Shape& b) {
   return std::equal(a.rbegin() + 2, a.rbegin() + std::min(a.size(), b.size()), b.rbegin() + 2,
                     [](int x, int y) { return x == y || x == 1 || y == 1; });
 }
-
-// An operand on the stream's thread: where it lies, and where its copy goes if it needs one.
-struct Source {
-  const float* data;
-  Strided layout;
-  float* copy;
-
-  const float* addressable() const {
-    if (copy == nullptr) {
-      return data;
-    }
-    copy_row_contiguous(data, layout, copy);
-    return copy;
-  }
-};
-
-// Calls multiply(offsets of the operands) for each product of a batch.
-template <class Multiply>
-void for_each_product(const GemmView& view, const Multiply& multiply) {
-  for (int64_t i = 0; i < view.problem.batch; ++i) {
-    multiply(offsets_of_product(view, i));
-  }
-}
-
-// Products that a stream still has to compute. OpenBLAS unloads badly under a running one, so exit waits for them.
-class Pending {
- public:
-  static Pending& instance() {
-    static Pending* pending = nullptr;  // never destroyed: stream threads outlive static destruction
-    static std::once_flag once;
-    std::call_once(once, [] {
-      pending = new Pending;
-      // A forked child has none of the parent's streams.
-      pthread_atfork(nullptr, nullptr, [] { pending = new Pending; });
-    });
-    return *pending;
-  }
-
-  void add() {
-    std::lock_guard lock(mutex_);
-    ++count_;
-  }
-
-  void remove() {
-    {
-      std::lock_guard lock(mutex_);
-      --count_;
-    }
-    idle_.notify_all();
-  }
-
-  void wait() {
-    constexpr auto kLongest = std::chrono::minutes(1);  // a stream may wait for an event that never comes
-    std::unique_lock lock(mutex_);
-    idle_.wait_for(lock, kLongest, [&] { return count_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  int64_t count_ = 0;
-};
-
-// Everything that the stream's thread needs, by value: MLX keeps the memory alive, not the arrays.
-struct Task {
-  const KernelInfo* kernel;
-  GemmView view;
-  Source a;
-  Source b;
-  float* d;
-  int64_t size;  // elements of D
-  CpuEpilogue epilogue;
-
-  void operator()() const {
-    if (view.problem.K == 0) {
-      std::fill_n(d, size, 0.0f);
-      finish(1.0f);
-    } else if (kernel == nullptr) {
-      run_blas();
-      finish(1.0f);
-    } else {
-      run_kernel();
-      finish(epilogue.epilogue.alpha);
-    }
-  }
-
-  void finish(float alpha) const {
-    if (!epilogue.epilogue.is_identity()) {
-      epilogue.apply(d, alpha);
-    }
-  }
-
-  void run_blas() const {
-    const float* a_data = a.addressable();
-    const float* b_data = b.addressable();
-    for_each_product(view, [&](const OperandOffsets& at) {
-      blas_gemm(view.problem, epilogue.epilogue.alpha, a_data + at.a, b_data + at.b, d + at.c);
-    });
-  }
-
-  void run_kernel() const {
-    const HostOperands operands{a.addressable(), b.addressable(), d};
-    try {
-      for_each_product(view, [&](const OperandOffsets& at) { play(plan_launch(*kernel, view.problem, at), operands); });
-    } catch (...) {
-      // Nobody must take a half-written product for a result.
-      std::fill_n(d, size, std::numeric_limits<float>::quiet_NaN());
-      throw;
-    }
-  }
-};
 
 // Strides of `addend` once it is broadcast to `shape`.
 std::vector<int64_t> broadcast_strides(const mx::array& addend, const mx::Shape& shape) {
@@ -158,6 +39,21 @@ Addressing addressing_for(const Executor& executor) {
 }
 
 }  // namespace
+
+Dtype dtype_of(const mx::Dtype& type) {
+  switch (type.val()) {
+    case mx::Dtype::Val::float16:
+      return Dtype::float16;
+    case mx::Dtype::Val::bfloat16:
+      return Dtype::bfloat16;
+    case mx::Dtype::Val::float64:
+      return Dtype::float64;
+    case mx::Dtype::Val::complex64:
+      return Dtype::complex64;
+    default:  // promotion left only inexact types
+      return Dtype::float32;
+  }
+}
 
 mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b) {
   if (a.end()[-1] != b.end()[-2]) {
@@ -211,52 +107,53 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     return;
   }
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  const auto source = [&](const mx::array& operand, bool copied) {
-    encoder.set_input_array(operand);
-    Source result{operand.data<float>(), layout_of(operand), nullptr};
+  const auto operand = [&](const mx::array& input, bool copied) {
+    encoder.set_input_array(input);
+    CpuOperand result{.data = input.data<void>()};
     if (copied) {
-      mx::array copy(operand.shape(), operand.dtype(), nullptr, {});
+      result.layout = layout_of(input);
+      mx::array copy(input.shape(), input.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
-      result.copy = copy.data<float>();
+      result.copy = copy.data<void>();
       encoder.add_temporary(std::move(copy));
     }
     return result;
   };
 
-  const GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::cpu});
+  GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::cpu});
+  view.problem.dtype = dtype_of(inputs[0].dtype());
   auto addend = inputs.begin() + 2;
   const auto next_addend = [&](bool present) {
     if (!present) {
       return CpuAddend{};
     }
     encoder.set_input_array(*addend);
-    const CpuAddend result{addend->data<float>(), broadcast_strides(*addend, out.shape())};
+    const CpuAddend result{addend->data<void>(), dtype_of(addend->dtype()), broadcast_strides(*addend, out.shape())};
     ++addend;
     return result;
   };
-  Task task{
+  // Shared: MLX's queue copies what it is given more than once.
+  auto gemm = std::make_shared<const CpuGemm>(CpuGemm{
       .kernel = kernel_,
       .view = view,
-      .a = source(inputs[0], view.copy_a),
-      .b = source(inputs[1], view.copy_b),
-      .d = out.data<float>(),
-      .size = static_cast<int64_t>(out.size()),
+      .a = operand(inputs[0], view.copy_a),
+      .b = operand(inputs[1], view.copy_b),
       .epilogue = {.epilogue = epilogue_,
                    .shape = {out.shape().begin(), out.shape().end()},
+                   .dtype = dtype_of(out.dtype()),
+                   .d = out.data<void>(),
                    .c = next_addend(epilogue_.has_c),
                    .residual = next_addend(epilogue_.has_residual)},
-  };
+  });
   encoder.set_output_array(out);
-  Pending::instance().add();
-  encoder.dispatch([task = std::move(task)] {
+  add_pending_product();
+  encoder.dispatch([gemm = std::move(gemm)] {
     struct Removal {
-      ~Removal() { Pending::instance().remove(); }
+      ~Removal() { remove_pending_product(); }
     } removal;
-    task();
+    gemm->run();
   });
 }
-
-void wait_for_pending_products() { Pending::instance().wait(); }
 
 // Comes without an epilogue, whose steps are ops of their own on a GPU.
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
@@ -282,7 +179,8 @@ void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
 
 bool Gemm::is_equivalent(const Primitive& other) const {
   const auto& gemm = static_cast<const Gemm&>(other);
-  return kernel_ == gemm.kernel_ && named_ == gemm.named_ && epilogue_ == gemm.epilogue_;
+  return kernel_ == gemm.kernel_ && named_ == gemm.named_ && epilogue_ == gemm.epilogue_ &&
+         out_dtype_ == gemm.out_dtype_;
 }
 
 std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs) {

@@ -16,6 +16,9 @@ namespace mlx_gemm {
 
 namespace mx = mlx::core;
 
+// Of an inexact type.
+Dtype dtype_of(const mx::Dtype& type);
+
 // Shape of a[..., M, K] b[..., K, N], batch dimensions broadcast. Throws std::invalid_argument where they do not fit.
 mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape& b);
 
@@ -41,16 +44,19 @@ void check_addend(std::string_view op, std::string_view name, const mx::Shape& a
 
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor);
 
-// Returns when no stream has a product left to compute, or after a minute.
-void wait_for_pending_products();
-
 // Inputs: a[..., M, K], b[..., K, N], then C and the residual where the epilogue has them, which broadcast to
-// [..., M, N]. Float32. a and b have at least two dimensions; nothing is broadcast yet.
+// [..., M, N]. a and b are of one type and have at least two dimensions; nothing is broadcast yet. Addends are of that
+// type too; the product is, or it is float32 where they are of a half type. Named kernels multiply float32.
 class Gemm : public mx::UnaryPrimitive {
  public:
-  // A null kernel stands for BLAS, on CPU streams only. A kernel on a GPU has no epilogue.
-  Gemm(mx::Stream stream, const Chosen& chosen, const Epilogue& epilogue)
-      : UnaryPrimitive(stream), kernel_(chosen.kernel), named_(chosen.named), epilogue_(epilogue) {}
+  // A null kernel stands for BLAS, on CPU streams only. There is an epilogue on CPU streams only, for float32 and half
+  // types.
+  Gemm(mx::Stream stream, const Chosen& chosen, const Epilogue& epilogue, mx::Dtype out_dtype)
+      : UnaryPrimitive(stream),
+        kernel_(chosen.kernel),
+        named_(chosen.named),
+        epilogue_(epilogue),
+        out_dtype_(out_dtype) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override;
   void eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) override;
@@ -71,6 +77,7 @@ class Gemm : public mx::UnaryPrimitive {
   const KernelInfo* kernel_;
   bool named_;
   Epilogue epilogue_;
+  mx::Dtype out_dtype_;
 };
 
 }  // namespace mlx_gemm

@@ -12,7 +12,11 @@
 namespace mlx_gemm {
 namespace {
 
-mx::array transposed(const mx::array& x, const mx::Stream& s) { return mx::swapaxes(x, -2, -1, s); }
+// What a product with x has as its gradient's factor.
+mx::array transposed(const mx::array& x, const mx::Stream& s) {
+  const mx::array transpose = mx::swapaxes(x, -2, -1, s);
+  return x.dtype() == mx::complex64 ? mx::conjugate(transpose, s) : transpose;
+}
 
 // The gradient of a broadcast operand: sums over what broadcasting repeated.
 mx::array sum_to(const mx::array& x, const mx::Shape& shape, const mx::Stream& s) {
@@ -56,6 +60,15 @@ mx::array times(const mx::array& x, float factor, const mx::Stream& s) {
   return factor == 1.0f ? x : mx::multiply(x, mx::array(factor, x.dtype()), s);
 }
 
+// Half types that are multiplied into float32 have gradients computed in float32.
+std::vector<mx::array> as_type(const std::vector<mx::array>& arrays, const mx::Dtype& type, const mx::Stream& s) {
+  std::vector<mx::array> typed;
+  for (const mx::array& x : arrays) {
+    typed.push_back(mx::astype(x, type, s));
+  }
+  return typed;
+}
+
 // The inputs of a primitive by their roles.
 struct Roles {
   const std::vector<mx::array>& inputs;
@@ -75,9 +88,10 @@ struct Roles {
 
 }  // namespace
 
-std::vector<mx::array> Gemm::vjp(const std::vector<mx::array>& primals, const std::vector<mx::array>& cotangents,
+std::vector<mx::array> Gemm::vjp(const std::vector<mx::array>& given, const std::vector<mx::array>& cotangents,
                                  const std::vector<int>& argnums, const std::vector<mx::array>&) {
   const mx::Stream& s = stream();
+  const std::vector<mx::array> primals = as_type(given, out_dtype_, s);
   const Roles roles{primals, epilogue_};
   const mx::array& a = primals[0];
   const mx::array& b = primals[1];
@@ -102,12 +116,14 @@ std::vector<mx::array> Gemm::vjp(const std::vector<mx::array>& primals, const st
         gradients.push_back(sum_to(cotangents[0], primals[argument].shape(), s));
     }
   }
-  return gradients;
+  return as_type(gradients, given[0].dtype(), s);
 }
 
-std::vector<mx::array> Gemm::jvp(const std::vector<mx::array>& primals, const std::vector<mx::array>& tangents,
+std::vector<mx::array> Gemm::jvp(const std::vector<mx::array>& given, const std::vector<mx::array>& given_tangents,
                                  const std::vector<int>& argnums) {
   const mx::Stream& s = stream();
+  const std::vector<mx::array> primals = as_type(given, out_dtype_, s);
+  const std::vector<mx::array> tangents = as_type(given_tangents, out_dtype_, s);
   const Roles roles{primals, epilogue_};
   const mx::Shape shape = product_shape("matmul", primals[0].shape(), primals[1].shape());
   const auto add = [&](std::optional<mx::array>& sum, const mx::array& term) {
@@ -165,11 +181,12 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
   if (epilogue_.has_residual) {
     addends.residual = map_first(inputs.size() - 1);
   }
-  const GemmOptions options{.kernel = named_ ? kernel_ : nullptr, .epilogue = epilogue_};
+  const GemmOptions options{.kernel = named_ ? kernel_ : nullptr, .epilogue = epilogue_, .out_dtype = out_dtype_};
   if (axes[0] < 0 && axes[1] < 0) {
     // One product for all: only what is added to it is mapped.
-    const mx::array product = gemm({inputs[0], inputs[1]}, {.kernel = options.kernel}, stream());
-    return {{apply_epilogue(product, addends, epilogue_, stream())}, {0}};
+    const GemmOptions product_only{.kernel = options.kernel, .out_dtype = out_dtype_};
+    const mx::array product = gemm({inputs[0], inputs[1]}, product_only, stream());
+    return {{mx::astype(apply_epilogue(product, addends, epilogue_, stream()), out_dtype_, stream())}, {0}};
   }
   return {{gemm({map_first(0), map_first(1), addends}, options, stream())}, {0}};
 }

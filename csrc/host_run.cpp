@@ -46,7 +46,7 @@ const float* addressable(const mx::array& operand, bool copied, std::vector<floa
     return operand.data<float>();
   }
   storage.resize(operand.size());
-  copy_row_contiguous(operand.data<float>(), layout_of(operand), storage.data());
+  copy_row_contiguous({operand.data<float>(), sizeof(float)}, layout_of(operand), storage.data());
   return storage.data();
 }
 

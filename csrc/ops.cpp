@@ -37,7 +37,14 @@ mx::array lowered(const GemmOperands& operands, const Epilogue& epilogue, const 
   return apply_epilogue(sum, {.residual = addends.residual}, {.activation = epilogue.activation}, s);
 }
 
-mx::array gemm_op(const Chosen& chosen, const GemmOperands& operands, const Epilogue& epilogue, const mx::Stream& s) {
+GemmOperands as_type(const GemmOperands& operands, const mx::Dtype& type, const mx::Stream& s) {
+  const auto typed = [&](const std::optional<mx::array>& x) { return x ? std::optional(mx::astype(*x, type, s)) : x; };
+  return {mx::astype(operands.a, type, s),
+          mx::astype(operands.b, type, s),
+          {typed(operands.addends.c), typed(operands.addends.residual)}};
+}
+
+mx::array gemm_op(const Chosen& chosen, const GemmOperands& operands, const GemmOptions& options, const mx::Stream& s) {
   std::vector<mx::array> inputs{operands.a, operands.b};
   for (const auto& addend : {operands.addends.c, operands.addends.residual}) {
     if (addend) {
@@ -45,7 +52,8 @@ mx::array gemm_op(const Chosen& chosen, const GemmOperands& operands, const Epil
     }
   }
   mx::Shape shape = product_shape("matmul", operands.a.shape(), operands.b.shape());
-  return mx::array(std::move(shape), operands.a.dtype(), std::make_shared<Gemm>(s, chosen, epilogue),
+  const mx::Dtype out_dtype = options.out_dtype.value_or(operands.a.dtype());
+  return mx::array(std::move(shape), out_dtype, std::make_shared<Gemm>(s, chosen, options.epilogue, out_dtype),
                    std::move(inputs));
 }
 
@@ -65,21 +73,6 @@ const KernelInfo* kernel_named(std::string_view op, const std::optional<std::str
     reject(op, "no kernel is called '", name->substr(0, kLongest), "'; the nearest names are ", nearest);
   }
   return kernel;
-}
-
-Dtype dtype_of(const mx::array& x) {
-  switch (x.dtype().val()) {
-    case mx::Dtype::Val::float16:
-      return Dtype::float16;
-    case mx::Dtype::Val::bfloat16:
-      return Dtype::bfloat16;
-    case mx::Dtype::Val::float64:
-      return Dtype::float64;
-    case mx::Dtype::Val::complex64:
-      return Dtype::complex64;
-    default:  // promotion left only inexact types
-      return Dtype::float32;
-  }
 }
 
 mx::Dtype promoted_type(std::string_view op, const std::vector<mx::array>& operands) {
@@ -106,16 +99,15 @@ GemmOperands matrices(std::string_view op, const mx::array& a, const mx::array& 
   return {matrix(a, 0), matrix(b, 1)};
 }
 
-mx::Dtype result_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked) {
+void check_out_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked) {
   if (!asked || *asked == promoted) {
-    return promoted;
+    return;
   }
   const bool half = promoted == mx::float16 || promoted == mx::bfloat16;
   if (!half || *asked != mx::float32) {
     reject(op, "expected out_dtype ", promoted, half ? " or float32" : "", " for operands that promote to ", promoted,
            ", got ", *asked);
   }
-  return *asked;
 }
 
 std::vector<int> added_axes(const mx::array& a, const mx::array& b) {
@@ -151,7 +143,7 @@ void check_named_kernel(const GemmOptions& options, const mx::array& a, const mx
   if (is_disabled()) {
     reject(options.op, "kernel ", options.kernel->name, " is named, and mlx_gemm.disabled() is in force");
   }
-  if (dtype_of(a) != options.kernel->in) {
+  if (dtype_of(a.dtype()) != options.kernel->in) {
     reject(options.op, options.kernel->name, " multiplies ", to_string(options.kernel->in), ", got ", a.dtype());
   }
   check_kernel(options.op, *options.kernel, device, a.shape(), b.shape());
@@ -170,6 +162,11 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
     check_addend(options.op, "residual", addends.residual->shape(), shape);
   }
   const DeviceTraits device = device_traits(stream);
+  const bool widens_itself =
+      device.backend == Backend::cpu && device.blas && options.kernel == nullptr && !is_disabled();
+  if (options.out_dtype && *options.out_dtype != a.dtype() && !widens_itself) {
+    return gemm(as_type(operands, *options.out_dtype, stream), options, stream);
+  }
   if (options.kernel != nullptr) {
     check_named_kernel(options, a, b, device);
   }
@@ -178,11 +175,15 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
   }
   if (epilogue.alpha == 0.0f) {
     epilogue.alpha = 1.0f;
-    return apply_epilogue(mx::zeros(shape, a.dtype(), stream), addends, epilogue, stream);
+    const mx::Dtype type = options.out_dtype.value_or(a.dtype());
+    return apply_epilogue(mx::zeros(shape, type, stream), as_type(operands, type, stream).addends, epilogue, stream);
   }
-  const Dtype dtype = dtype_of(a);
-  const Executor executor{options.kernel, device.backend};
-  const Plan plan = planned(problem_of(a.shape(), b.shape(), dtype, executor), device, options.kernel);
+  const Dtype dtype = dtype_of(a.dtype());
+  // On a CPU the policy asks for the type alone, and small products must not wait for more.
+  const Problem problem = device.backend == Backend::cpu
+                              ? Problem{.dtype = dtype}
+                              : problem_of(a.shape(), b.shape(), dtype, {options.kernel, device.backend});
+  const Plan plan = planned(problem, device, options.kernel);
   if (plan.route == Route::mlx) {
     check_lowering(options.op, dtype, device);
     return lowered(operands, epilogue, stream);
@@ -191,13 +192,18 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
   if (device.backend == Backend::metal) {
     return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
   }
-  return gemm_op(chosen, operands, epilogue, stream);
+  if (dtype == Dtype::float64 || dtype == Dtype::complex64) {
+    return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
+  }
+  return gemm_op(chosen, operands, options, stream);
 }
 
 mx::array matmul(const mx::array& a, const mx::array& b, const Request& request) {
   const mx::Stream s = mx::to_stream(request.stream);
-  const GemmOptions options{.kernel = kernel_named("matmul", request.kernel), .op = "matmul"};
-  const mx::Dtype type = result_dtype(options.op, promoted_type(options.op, {a, b}), request.out_dtype);
+  const GemmOptions options{
+      .kernel = kernel_named("matmul", request.kernel), .op = "matmul", .out_dtype = request.out_dtype};
+  const mx::Dtype type = promoted_type(options.op, {a, b});
+  check_out_dtype(options.op, type, request.out_dtype);
   return without_axes(gemm(matrices(options.op, a, b, type, s), options, s), added_axes(a, b), s);
 }
 
@@ -208,8 +214,10 @@ mx::array addmm(const mx::array& c, const mx::array& a, const mx::array& b, cons
       .kernel = kernel_named("addmm", request.kernel),
       .op = "addmm",
       .epilogue = {.alpha = factors.alpha, .beta = factors.beta, .activation = activation},
+      .out_dtype = request.out_dtype,
   };
-  const mx::Dtype type = result_dtype(options.op, promoted_type(options.op, {a, b, c}), request.out_dtype);
+  const mx::Dtype type = promoted_type(options.op, {a, b, c});
+  check_out_dtype(options.op, type, request.out_dtype);
   check_activation(options.op, activation, type);
   GemmOperands operands = matrices(options.op, a, b, type, s);
   operands.addends.c = with_axes(mx::astype(c, type, s), added_axes(a, b), s);
@@ -220,7 +228,11 @@ mx::array linear(const LinearOperands& operands, Activation activation, const Re
   const mx::Stream s = mx::to_stream(request.stream);
   const auto& [x, weight, bias, residual] = operands;
   const GemmOptions options{
-      .kernel = kernel_named("linear", request.kernel), .op = "linear", .epilogue = {.activation = activation}};
+      .kernel = kernel_named("linear", request.kernel),
+      .op = "linear",
+      .epilogue = {.activation = activation},
+      .out_dtype = request.out_dtype,
+  };
   if (x.ndim() == 0 || weight.ndim() != 2 || x.shape(-1) != weight.shape(1)) {
     reject(options.op, "expected x[..., K] and weight[N, K], got x=", x.shape(), " weight=", weight.shape());
   }
@@ -233,7 +245,8 @@ mx::array linear(const LinearOperands& operands, Activation activation, const Re
       all.push_back(*addend);
     }
   }
-  const mx::Dtype type = result_dtype(options.op, promoted_type(options.op, all), request.out_dtype);
+  const mx::Dtype type = promoted_type(options.op, all);
+  check_out_dtype(options.op, type, request.out_dtype);
   check_activation(options.op, activation, type);
   const mx::array columns = mx::transpose(mx::astype(weight, type, s), s);
   GemmOperands product = matrices(options.op, x, columns, type, s);

@@ -20,9 +20,10 @@ struct GemmOperands {
 };
 
 struct GemmOptions {
-  const KernelInfo* kernel = nullptr;  // nullptr: the policy chooses
-  std::string_view op = "matmul";      // for messages
-  Epilogue epilogue = {};              // has_c and has_residual follow from the operands
+  const KernelInfo* kernel = nullptr;       // nullptr: the policy chooses
+  std::string_view op = "matmul";           // for messages
+  Epilogue epilogue = {};                   // has_c and has_residual follow from the operands
+  std::optional<mx::Dtype> out_dtype = {};  // float32 for operands of a half type; none: that of the operands
 };
 
 // D = activation(alpha A B + beta C) + residual: Gemm where it applies, else MLX's own ops.
@@ -65,16 +66,14 @@ GemmOperands matrices(std::string_view op, const mx::array& a, const mx::array& 
 // The type that all of them promote to. Throws std::invalid_argument where that is not inexact.
 mx::Dtype promoted_type(std::string_view op, const std::vector<mx::array>& operands);
 
-// The type to multiply in and to return: half types may be asked for in float32. Throws std::invalid_argument.
-mx::Dtype result_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked);
+// Throws std::invalid_argument unless operands of type `promoted` can be multiplied into the type that was asked for.
+void check_out_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked);
 
 // Axes of length 1 that `matrices` gives to 1-D operands.
 std::vector<int> added_axes(const mx::array& a, const mx::array& b);
 
 // An addend that broadcasts to the product without the added axes, with them.
 mx::array with_axes(mx::array x, const std::vector<int>& axes, const mx::Stream& stream);
-
-Dtype dtype_of(const mx::array& x);
 
 // The policy's choice for this thread.
 Plan planned(const Problem& problem, const DeviceTraits& device, const KernelInfo* named);

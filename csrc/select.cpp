@@ -125,15 +125,25 @@ std::optional<std::string> broken_by_grid(const KernelInfo& kernel, const Proble
 
 constexpr const char* kOnlyByName = "runs only when it is named";
 
+// Of the type alone: whoever builds an op on a CPU stream may leave out the sizes.
 Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
-  if (problem.dtype != Dtype::float32) {
-    return {.route = Route::mlx,
-            .reason = sentence("the CPU path multiplies float32, this is ", to_string(problem.dtype))};
-  }
   if (!device.blas) {
     return {.route = Route::mlx, .reason = "no BLAS is loaded"};
   }
-  return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS"};
+  switch (problem.dtype) {
+    case Dtype::float16:
+      return {.route = Route::blas, .reason = "float16 on a CPU stream: OpenBLAS on parts widened to float32"};
+    case Dtype::bfloat16:
+      return {.route = Route::blas,
+              .reason = "bfloat16 on a CPU stream: the CPU's own products, or OpenBLAS in float32"};
+    case Dtype::float32:
+      return {.route = Route::blas, .reason = "float32 on a CPU stream: OpenBLAS"};
+    case Dtype::float64:
+      return {.route = Route::blas, .reason = "float64 on a CPU stream: OpenBLAS"};
+    case Dtype::complex64:
+      return {.route = Route::blas, .reason = "complex64 on a CPU stream: OpenBLAS"};
+  }
+  return {};
 }
 
 Plan choose_on_metal(const Problem& problem, const DeviceTraits& device) {

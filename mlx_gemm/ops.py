@@ -50,9 +50,14 @@ def matmul(
         >>> matmul(mx.ones((2, 3)), mx.ones((3, 4))).shape
         (2, 4)
     """
-    check_arrays("matmul", a=a, b=b)
-    check_request("matmul", precision=precision, kernel=kernel, out_dtype=out_dtype)
-    return _ext.matmul(a, b, kernel=kernel, out_dtype=out_dtype, stream=stream)
+    check_precision("matmul", precision)
+    try:
+        return _ext.matmul(a, b, kernel=kernel, out_dtype=out_dtype, stream=stream)
+    except TypeError:
+        # Only now: looking at every argument takes as long as a small product.
+        check_arrays("matmul", a=a, b=b)
+        check_request("matmul", kernel=kernel, out_dtype=out_dtype)
+        raise
 
 
 def addmm(
@@ -142,12 +147,16 @@ def linear(
         >>> linear(mx.ones((5, 3)), mx.ones((4, 3)), mx.zeros(4), activation="relu").shape
         (5, 4)
     """
-    check_arrays("linear", x=x, weight=weight)
-    check_optional_arrays("linear", bias=bias, residual=residual)
-    check_request("linear", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype)
-    return _ext.linear(
-        x, weight, bias, activation=activation, residual=residual, kernel=kernel, out_dtype=out_dtype, stream=stream
-    )
+    check_precision("linear", precision)
+    try:
+        return _ext.linear(
+            x, weight, bias, activation=activation, residual=residual, kernel=kernel, out_dtype=out_dtype, stream=stream
+        )
+    except TypeError:
+        check_arrays("linear", x=x, weight=weight)
+        check_optional_arrays("linear", bias=bias, residual=residual)
+        check_request("linear", activation=activation, kernel=kernel, out_dtype=out_dtype)
+        raise
 
 
 def check_arrays(op: str, **operands: object) -> None:

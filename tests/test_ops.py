@@ -121,16 +121,13 @@ def test_types_promote_like_matmul(left: str, right: str, seed: int) -> None:
     assert mx.array_equal(out, theirs)
 
 
-def test_float32_runs_our_primitive_and_other_types_are_lowered() -> None:
-    a = mx.ones((4, 4))
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.float64, mx.complex64])
+def test_every_type_runs_our_primitive(dtype: mx.Dtype) -> None:
+    a = mx.ones((4, 4), dtype)
     before = _ext.counters()
     mx.eval(mlx_gemm.matmul(a, a), mlx_gemm.linear(a, a))
     after = _ext.counters()
     assert (after["gemm_evals"], after["lowered"]) == (before["gemm_evals"] + 2, before["lowered"])
-    half = a.astype(mx.float16)
-    mx.eval(mlx_gemm.matmul(half, half), mlx_gemm.linear(half, half))
-    lowered = _ext.counters()
-    assert (lowered["gemm_evals"], lowered["lowered"]) == (after["gemm_evals"], after["lowered"] + 2)
 
 
 def test_matmul_is_lazy() -> None:
@@ -214,10 +211,10 @@ def test_explain_a_named_kernel() -> None:
     assert "simdgroup_8x8" in str(plan)
 
 
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.complex64])
-def test_explain_says_what_is_lowered(dtype: mx.Dtype) -> None:
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.float64, mx.complex64])
+def test_explain_names_the_type(dtype: mx.Dtype) -> None:
     plan = mlx_gemm.explain(mx.zeros((4, 4), dtype), mx.zeros((4, 4), dtype))
-    assert (plan.route, plan.kernel) == ("mlx", None)
+    assert (plan.route, plan.kernel) == ("blas", None)
     assert str(dtype).rpartition(".")[2] in plan.reason
 
 

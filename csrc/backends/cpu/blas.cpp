@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <complex>
 #include <stdexcept>
+#include <type_traits>
 
 #include "csrc/counters.h"
 
@@ -14,66 +16,105 @@ namespace {
 enum CblasOrder { kRowMajor = 101 };
 enum CblasTranspose { kNoTrans = 111, kTrans = 112 };
 
-using SgemmFunction = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a,
-                               int lda, const float* b, int ldb, float beta, float* c, int ldc);
+using Complex = std::complex<float>;
 
-using SgemvFunction = void (*)(int order, int trans, int m, int n, float alpha, const float* a, int lda, const float* x,
-                               int incx, float beta, float* y, int incy);
+// BLAS takes real factors by value and complex ones by address.
+template <class T>
+using Factor = std::conditional_t<std::is_same_v<T, Complex>, const T*, T>;
+
+template <class T>
+Factor<T> factor(const T& value) {
+  if constexpr (std::is_same_v<T, Complex>) {
+    return &value;
+  } else {
+    return value;
+  }
+}
+
+template <class T>
+struct BlasFunctions {
+  void (*gemm)(int order, int trans_a, int trans_b, int m, int n, int k, Factor<T> alpha, const T* a, int lda,
+               const T* b, int ldb, Factor<T> beta, T* c, int ldc);
+  void (*gemv)(int order, int trans, int m, int n, Factor<T> alpha, const T* a, int lda, const T* x, int incx,
+               Factor<T> beta, T* y, int incy);
+};
 
 struct Blas {
-  SgemmFunction sgemm;
-  SgemvFunction sgemv;
+  BlasFunctions<float> real;
+  BlasFunctions<double> real64;
+  BlasFunctions<Complex> complex;
   char* (*get_config)();
 };
 
 std::atomic<const Blas*> loaded_blas = nullptr;
 
 template <class Function>
-Function symbol(void* library, const char* name) {
-  void* address = dlsym(library, name);
+void find_symbol(void* library, const std::string& name, Function& function) {
+  void* address = dlsym(library, name.c_str());
   if (address == nullptr) {
     throw std::runtime_error(dlerror());
   }
-  return reinterpret_cast<Function>(address);
+  function = reinterpret_cast<Function>(address);
 }
 
-// A matrix as it is stored, row after row.
-struct Stored {
-  const float* data;
-  int64_t rows;
-  int64_t columns;
-  int64_t ld;
-  bool transposed;  // relative to its role in the product
-};
+template <class T>
+void find_functions(void* library, const std::string& prefix, BlasFunctions<T>& functions) {
+  find_symbol(library, prefix + "gemm", functions.gemm);
+  find_symbol(library, prefix + "gemv", functions.gemv);
+}
+
+Blas find_blas(void* library) {
+  Blas blas;
+  find_functions(library, "scipy_cblas_s", blas.real);
+  find_functions(library, "scipy_cblas_d", blas.real64);
+  find_functions(library, "scipy_cblas_c", blas.complex);
+  find_symbol(library, "scipy_openblas_get_config", blas.get_config);
+  // Its own threads spin while they wait for each other, and one product at a time may use them.
+  void (*set_num_threads)(int);
+  find_symbol(library, "scipy_openblas_set_num_threads", set_num_threads);
+  set_num_threads(1);
+  return blas;
+}
 
 struct Vector {
-  const float* data;
+  const void* data;
   int64_t step;
 };
 
-Stored stored_a(const Problem& p, const float* a) {
-  const bool t = a_transposed(p.layout);
-  return {a, t ? p.K : p.M, t ? p.M : p.K, p.lda, t};
+// y (+)= alpha op(m) x, where op is the transpose or nothing.
+template <class T>
+void gemv(const BlasFunctions<T>& blas, const BlasProduct& p, const BlasMatrix& m, bool transpose, const Vector& x,
+          int64_t y_step) {
+  const int64_t outputs = p.M * p.N;  // one of them is 1
+  const int rows = static_cast<int>(transpose ? p.K : outputs);
+  const int columns = static_cast<int>(transpose ? outputs : p.K);
+  const T alpha = p.alpha;
+  const T beta = p.accumulate ? 1.0f : 0.0f;
+  blas.gemv(kRowMajor, transpose ? kTrans : kNoTrans, rows, columns, factor(alpha), static_cast<const T*>(m.data),
+            static_cast<int>(m.ld), static_cast<const T*>(x.data), static_cast<int>(x.step), factor(beta),
+            static_cast<T*>(p.c), static_cast<int>(y_step));
 }
 
-Stored stored_b(const Problem& p, const float* b) {
-  const bool t = b_transposed(p.layout);
-  return {b, t ? p.N : p.K, t ? p.K : p.N, p.ldb, t};
+template <class T>
+void gemm(const BlasFunctions<T>& blas, const BlasProduct& p) {
+  const T alpha = p.alpha;
+  const T beta = p.accumulate ? 1.0f : 0.0f;
+  blas.gemm(kRowMajor, p.a.transposed ? kTrans : kNoTrans, p.b.transposed ? kTrans : kNoTrans, static_cast<int>(p.M),
+            static_cast<int>(p.N), static_cast<int>(p.K), factor(alpha), static_cast<const T*>(p.a.data),
+            static_cast<int>(p.a.ld), static_cast<const T*>(p.b.data), static_cast<int>(p.b.ld), factor(beta),
+            static_cast<T*>(p.c), static_cast<int>(p.ldc));
 }
 
-// y = alpha op(m) x, where op is the transpose or nothing. y is contiguous.
-void gemv(const Stored& m, bool transpose, float alpha, const Vector& x, float* y) {
-  loaded_blas.load()->sgemv(kRowMajor, transpose ? kTrans : kNoTrans, static_cast<int>(m.rows),
-                            static_cast<int>(m.columns), alpha, m.data, static_cast<int>(m.ld), x.data,
-                            static_cast<int>(x.step), 0.0f, y, 1);
-}
-
-void gemm(const Stored& a, const Stored& b, const Problem& p, float alpha, float* c) {
-  const int m = static_cast<int>(p.M);
-  const int n = static_cast<int>(p.N);
-  const int k = static_cast<int>(p.K);
-  loaded_blas.load()->sgemm(kRowMajor, a.transposed ? kTrans : kNoTrans, b.transposed ? kTrans : kNoTrans, m, n, k,
-                            alpha, a.data, static_cast<int>(a.ld), b.data, static_cast<int>(b.ld), 0.0f, c, n);
+template <class T>
+void multiply(const BlasFunctions<T>& blas, const BlasProduct& p) {
+  // With one row or column gemm takes several times as long as gemv, which streams the matrix once.
+  if (p.N == 1) {
+    gemv(blas, p, p.a, p.a.transposed, {p.b.data, p.b.transposed ? 1 : p.b.ld}, p.ldc);
+  } else if (p.M == 1) {
+    gemv(blas, p, p.b, !p.b.transposed, {p.a.data, p.a.transposed ? p.a.ld : 1}, 1);
+  } else {
+    gemm(blas, p);
+  }
 }
 
 }  // namespace
@@ -84,11 +125,7 @@ void load_blas(const std::string& path) {
   if (library == nullptr) {
     throw std::runtime_error(dlerror());
   }
-  static const Blas blas{
-      .sgemm = symbol<SgemmFunction>(library, "scipy_cblas_sgemm"),
-      .sgemv = symbol<SgemvFunction>(library, "scipy_cblas_sgemv"),
-      .get_config = symbol<char* (*)()>(library, "scipy_openblas_get_config"),
-  };
+  static const Blas blas = find_blas(library);
   loaded_blas = &blas;
 }
 
@@ -99,17 +136,16 @@ std::string blas_config() {
   return blas == nullptr ? "" : blas->get_config();
 }
 
-void blas_gemm(const Problem& problem, float alpha, const float* a_data, const float* b_data, float* c) {
+void blas_gemm(const BlasProduct& product) {
   ++counters().blas_calls;
-  const Stored a = stored_a(problem, a_data);
-  const Stored b = stored_b(problem, b_data);
-  // With one row or column sgemm takes several times as long as sgemv, which streams the matrix once.
-  if (problem.N == 1) {
-    gemv(a, a.transposed, alpha, {b_data, b.transposed ? 1 : b.ld}, c);
-  } else if (problem.M == 1) {
-    gemv(b, !b.transposed, alpha, {a_data, a.transposed ? a.ld : 1}, c);
-  } else {
-    gemm(a, b, problem, alpha, c);
+  const Blas& blas = *loaded_blas;
+  switch (product.dtype) {
+    case Dtype::float64:
+      return multiply(blas.real64, product);
+    case Dtype::complex64:
+      return multiply(blas.complex, product);
+    default:
+      return multiply(blas.real, product);
   }
 }
 

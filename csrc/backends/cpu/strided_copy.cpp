@@ -8,7 +8,8 @@ namespace mlx_gemm {
 namespace {
 
 // Returns the end of what it wrote.
-float* copy(const float* from, std::span<const int> shape, std::span<const int64_t> strides, float* to) {
+template <class T>
+T* copy(const T* from, std::span<const int> shape, std::span<const int64_t> strides, T* to) {
   const int64_t stride = strides.front();
   if (shape.size() == 1) {
     for (int i = 0; i < shape.front(); ++i) {
@@ -22,11 +23,23 @@ float* copy(const float* from, std::span<const int> shape, std::span<const int64
   return to;
 }
 
+template <class T>
+void copy_as(const Elements& from, const Strided& layout, void* to) {
+  copy<T>(static_cast<const T*>(from.data), layout.shape, layout.strides, static_cast<T*>(to));
+}
+
 }  // namespace
 
-void copy_row_contiguous(const float* from, const Strided& layout, float* to) {
+void copy_row_contiguous(const Elements& from, const Strided& layout, void* to) {
   ++counters().copies;
-  copy(from, {layout.shape.data(), layout.shape.size()}, {layout.strides.data(), layout.strides.size()}, to);
+  switch (from.bytes) {
+    case 2:
+      return copy_as<uint16_t>(from, layout, to);
+    case 4:
+      return copy_as<uint32_t>(from, layout, to);
+    default:
+      return copy_as<uint64_t>(from, layout, to);
+  }
 }
 
 }  // namespace mlx_gemm

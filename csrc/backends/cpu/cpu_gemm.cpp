@@ -1,0 +1,90 @@
+#include "csrc/backends/cpu/cpu_gemm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "csrc/backends/cpu/blas.h"
+#include "csrc/backends/cpu/block_gemm.h"
+#include "csrc/backends/cpu/host_play.h"
+#include "csrc/backends/cpu/line_gemm.h"
+#include "csrc/backends/cpu/panel_gemm.h"
+#include "csrc/backends/cpu/strided_copy.h"
+#include "csrc/backends/cpu/workspace.h"
+
+namespace mlx_gemm {
+namespace {
+
+int64_t rows_of(const std::vector<int>& shape) {
+  int64_t rows = 1;
+  for (size_t dim = 0; dim + 1 < shape.size(); ++dim) {
+    rows *= shape[dim];
+  }
+  return rows;
+}
+
+// Nothing to sum.
+void store_zeros(const CpuEpilogue& epilogue) {
+  const int64_t rows = rows_of(epilogue.shape);
+  const int64_t columns = epilogue.shape.back();
+  std::memset(epilogue.d, 0, static_cast<size_t>(rows * columns * bytes_per_element(epilogue.dtype)));
+  if (epilogue.epilogue.is_identity()) {
+    return;
+  }
+  float* zeros = float_workspace(Workspace::sums, columns);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::fill_n(zeros, columns, 0.0f);
+    epilogue.finish({row, 1, 0, columns}, zeros, columns, 1.0f);
+  }
+}
+
+void run_kernel(const CpuGemm& gemm, const void* a, const void* b) {
+  const CpuEpilogue& epilogue = gemm.epilogue;
+  const Problem& problem = gemm.view.problem;
+  auto* d = static_cast<float*>(epilogue.d);
+  const int64_t rows = problem.batch * problem.M;
+  try {
+    for (int64_t i = 0; i < problem.batch; ++i) {
+      play(plan_launch(*gemm.kernel, problem, offsets_of_product(gemm.view, i)),
+           {static_cast<const float*>(a), static_cast<const float*>(b), d});
+    }
+  } catch (...) {
+    // Nobody must take a half-written product for a result.
+    std::fill_n(d, rows * problem.N, std::numeric_limits<float>::quiet_NaN());
+    throw;
+  }
+  if (!epilogue.epilogue.is_identity()) {
+    epilogue.finish({0, rows, 0, problem.N}, d, problem.N, epilogue.epilogue.alpha);
+  }
+}
+
+}  // namespace
+
+const void* CpuOperand::addressable(Dtype dtype) const {
+  if (copy == nullptr) {
+    return data;
+  }
+  copy_row_contiguous({data, bytes_per_element(dtype)}, layout, copy);
+  return copy;
+}
+
+void CpuGemm::run() const {
+  const Problem& problem = view.problem;
+  if (problem.K == 0) {
+    store_zeros(epilogue);
+    return;
+  }
+  const void* a_data = a.addressable(problem.dtype);
+  const void* b_data = b.addressable(problem.dtype);
+  if (kernel != nullptr) {
+    run_kernel(*this, a_data, b_data);
+  } else if (suits_lines(problem)) {
+    multiply_lines({view, a_data, b_data, epilogue});
+  } else if (suits_panels(problem)) {
+    multiply_panels({view, a_data, b_data, epilogue});
+  } else {
+    multiply_blocks({view, a_data, b_data, epilogue});
+  }
+}
+
+}  // namespace mlx_gemm

@@ -1,0 +1,31 @@
+// A product on the thread of a CPU stream: by OpenBLAS, by our own panels of bfloat16, or by a named kernel on the
+// Metal host runtime.
+#pragma once
+
+#include "csrc/backends/cpu/epilogue.h"
+#include "csrc/layout.h"
+#include "csrc/registry.h"
+
+namespace mlx_gemm {
+
+// An operand in memory. One that nothing can address there has a layout, and a place for its copy.
+struct CpuOperand {
+  const void* data = nullptr;
+  Strided layout = {};
+  void* copy = nullptr;
+
+  const void* addressable(Dtype dtype) const;
+};
+
+// Everything by value: MLX keeps the memory alive, not the arrays.
+struct CpuGemm {
+  const KernelInfo* kernel;  // null: BLAS and panels
+  GemmView view;             // the dtype is that of the operands
+  CpuOperand a;
+  CpuOperand b;
+  CpuEpilogue epilogue;  // and D
+
+  void run() const;
+};
+
+}  // namespace mlx_gemm
