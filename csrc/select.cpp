@@ -248,6 +248,11 @@ const KernelInfo& kernel_within_limit(const Chosen& chosen, const Problem& probl
                                     chosen.named ? "" : describe(problem)));
 }
 
+const KernelInfo* kernel_for_layout(const Chosen& chosen, const Problem& problem, const DeviceTraits& device) {
+  const Plan plan = choose(problem, device);
+  return chosen.named || plan.route != Route::kernel ? chosen.kernel : plan.kernel;
+}
+
 std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan) {
   if (plan.route == Route::kernel) {
     return {};
