@@ -33,8 +33,8 @@ def run(
             one, which only kernels allow that never ask for a lane; "auto" is "uniform" where it is allowed.
 
     Returns:
-        The product, `[M, N]` of the type of the operands, accumulated in float32, and a `Report`: `flops`, `requested_read_bytes`,
-        `requested_write_bytes`, `barriers`, `threadgroups`, `intensity` (FLOP per requested byte), `seconds`.
+        The product, `[M, N]` of the type of the operands, accumulated in float32, and a `Report`: `flops`,
+        `requested_read_bytes`, `requested_write_bytes`, `barriers`, `threadgroups`, `intensity` (FLOP per requested byte), `seconds`.
 
     Raises:
         TypeError: an operand is not an `mlx.core.array`.

@@ -36,7 +36,9 @@ COLUMNS = ("kernel", "idea", "tile", "SIMD groups", "multiples of", "memory", "r
 def render(rows: list[KernelInfo]) -> str:
     """The whole document."""
     parts = [HEAD]
-    for (role, family), members in groupby(rows, key=lambda k: ("ladder" if k.role == "ladder" else "production", k.family)):
+    for (role, family), members in groupby(
+        rows, key=lambda k: ("ladder" if k.role == "ladder" else "production", k.family)
+    ):
         kernels_of_family = list(members)
         parts.append(f"\n## {family} ({role})\n\n{types(kernels_of_family)}\n\n")
         parts.append(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n")
