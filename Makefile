@@ -9,9 +9,9 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt tools/metal_to_host.py tools/source_lines.py $(shell find csrc metal -type f)
-FORMATTED := $(shell find csrc metal tests/metal tools/mlx_kernels -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+FORMATTED := $(shell find csrc metal tests/cpp tests/metal tools/mlx_kernels -name '*.h' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: build demo test fidelity clang-fidelity clang-smoke mutants mutants-doc lint format clean check check-builds \
+.PHONY: build demo test fidelity clang-fidelity clang-smoke mutants mutants-doc lint stubs format clean check check-builds \
   replay sanitize address-spaces aarch64 macos-wheels
 
 build: $(VENV)/built.stamp
@@ -46,8 +46,13 @@ mutants-doc: build
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 	$(BIN)/python tools/lint/metal_lint.py --all
+
+# The types of the extension, for editors and mypy.
+stubs: build
+	$(BIN)/python -m nanobind.stubgen --quiet --module mlx_gemm._ext --output-file mlx_gemm/_ext.pyi
 
 format: build
 	$(BIN)/ruff check --fix .
@@ -69,6 +74,7 @@ sanitize: build
 	$(KERNEL_CHECK) -B build/sanitize -DCMAKE_CXX_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all"
 	$(BIN)/cmake --build build/sanitize
 	build/sanitize/check_kernels
+	build/sanitize/check_layout
 	build/sanitize/check_select
 
 address-spaces: build
@@ -83,6 +89,7 @@ aarch64: build
 	$(KERNEL_CHECK) -B build/aarch64 -DCMAKE_TOOLCHAIN_FILE="$(CURDIR)/tests/cpp/aarch64-linux-gnu.cmake"
 	$(BIN)/cmake --build build/aarch64
 	qemu-aarch64-static build/aarch64/check_kernels
+	qemu-aarch64-static build/aarch64/check_layout
 	qemu-aarch64-static build/aarch64/check_select
 
 # Wheels for macOS on arm64, built and checked here (docs/apple.md), one for each of MACOS_PYTHONS; by default for the

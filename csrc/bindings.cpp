@@ -286,16 +286,14 @@ Raises:
     HostFault: the kernel broke a rule of Metal.)");
 }
 
-nb::dict environment() {
-  nb::dict result;
-  result["mlx"] = MLX_GEMM_MLX_VERSION;
-  result["mlx_loaded"] = mx::version();
-  result["blas"] = blas_loaded() ? nb::object(nb::str(blas_config().c_str())) : nb::none();
-  result["isa"] = metal_host::micro_kernel_isa();
-  result["cpu_isa"] = to_string(cpu_isa());
-  result["threads"] = thread_count();
-  result["gpu"] = mx::gpu::is_available() ? nb::object(nb::str(describe(gpu_traits()).c_str())) : nb::none();
-  return result;
+std::map<std::string, std::optional<std::string>> environment() {
+  return {{"mlx", MLX_GEMM_MLX_VERSION},
+          {"mlx_loaded", mx::version()},
+          {"blas", blas_loaded() ? std::optional(blas_config()) : std::nullopt},
+          {"isa", metal_host::micro_kernel_isa()},
+          {"cpu_isa", to_string(cpu_isa())},
+          {"threads", std::to_string(thread_count())},
+          {"gpu", mx::gpu::is_available() ? std::optional(describe(gpu_traits())) : std::nullopt}};
 }
 
 void bind_process(nb::module_& m) {

@@ -84,7 +84,7 @@ Explanation explain(const ExplainOperands& given, Activation activation, const E
   Explanation result{problem, epilogue, plan};
   result.plan.rejected = rejections(built, device, result.plan);
   if (result.plan.route != Route::mlx) {
-    result.plan.copies = view.copy_a + view.copy_b;
+    result.plan.copies = view.copies();
   }
   return result;
 }

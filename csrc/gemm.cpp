@@ -142,12 +142,12 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     return;
   }
   auto& encoder = mx::cpu::get_command_encoder(stream());
-  const auto operand = [&](const mx::array& input, bool copied) {
+  const auto operand = [&](const mx::array& input, const std::optional<Strided>& copied) {
     encoder.set_input_array(input);
     CpuOperand result{.data = input.data<void>()};
     if (copied) {
-      result.layout = layout_of(input);
-      mx::array copy(input.shape(), input.dtype(), nullptr, {});
+      result.layout = *copied;
+      mx::array copy({copied->shape.begin(), copied->shape.end()}, input.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
       result.copy = copy.data<void>();
       encoder.add_temporary(std::move(copy));
@@ -178,8 +178,8 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto gemm = std::make_shared<const CpuGemm>(CpuGemm{
       .kernel = kernel_,
       .view = view,
-      .a = operand(inputs[0], view.copy_a),
-      .b = operand(inputs[1], view.copy_b),
+      .a = operand(inputs[0], view.copied_a),
+      .b = operand(inputs[1], view.copied_b),
       .epilogue = {.epilogue = epilogue_,
                    .shape = {out.shape().begin(), out.shape().end()},
                    .dtype = dtype_of(out.dtype()),
@@ -221,7 +221,7 @@ void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
     FusedView fused = kernel.fused() ? view_fused(inputs, out.shape(), executor, epilogue_)
                                      : FusedView{view_operands(a, b, executor), {}};
     fused.view.problem = of_kind(fused.view.problem, kind(inputs));
-    return plan_products(kernel, fused.view, layout_of(a), layout_of(b), fused.epilogue);
+    return plan_products(kernel, fused.view, fused.epilogue);
   };
   const Problem problem = problem_of(a, b, kind(inputs), {nullptr, Backend::metal});
   const Chosen chosen{kernel_for_layout({kernel_, named_}, problem, device), named_};

@@ -1,5 +1,8 @@
 // Gradients and vectorisation of the Gemm primitive, written with the package's own ops.
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -30,11 +33,8 @@ mx::array sum_to(const mx::array& x, const mx::Shape& shape, const mx::Stream& s
   if (repeated.empty()) {
     return x;
   }
-  // MLX 0.32.4 can spin forever in the sum of an empty array. A trace that is kept for other shapes must not keep this.
-  if (x.size() == 0 && !x.is_tracer()) {
-    return mx::zeros(shape, x.dtype(), s);
-  }
-  mx::array sum = mx::sum(x, repeated, true, s);
+  // MLX 0.32.4 can spin forever in the sum of an empty array that is not contiguous.
+  mx::array sum = mx::sum(x.size() == 0 ? mx::contiguous(x, false, s) : x, repeated, true, s);
   std::vector<int> leading(extra);
   for (int axis = 0; axis < extra; ++axis) {
     leading[axis] = axis;
@@ -47,7 +47,8 @@ GemmOptions scaled_by(float alpha) { return {.epilogue = {.alpha = alpha}}; }
 
 // alpha a^T g, summed over the batch dimensions that b lacks.
 mx::array gradient_of_b(const mx::array& a, const mx::array& b, const mx::array& g, float alpha, const mx::Stream& s) {
-  if (b.ndim() > 2) {
+  const int64_t rows = std::accumulate(a.shape().begin(), a.shape().end() - 1, int64_t{1}, std::multiplies<>());
+  if (b.ndim() > 2 || rows > std::numeric_limits<int32_t>::max()) {
     return sum_to(gemm({transposed(a, s), g}, scaled_by(alpha), s), b.shape(), s);
   }
   // One product over all rows does the summing.
@@ -161,17 +162,17 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
                                                                const std::vector<int>& axes) {
   const auto unmapped_dims = [&](size_t i) { return static_cast<int>(inputs[i].ndim()) - (axes[i] >= 0 ? 1 : 0); };
   const int dims = std::max(unmapped_dims(0), unmapped_dims(1));
-  // Axes of length 1 after the mapped one, so that broadcasting aligns it across operands.
+  // Axes of length 1 after the mapped one, so that broadcasting aligns it across operands. One by one: the vmap of MLX
+  // 0.32.4's expand_dims misplaces several.
   const auto map_first = [&](size_t i) {
     if (axes[i] < 0) {
       return inputs[i];
     }
-    std::vector<int> filler(dims - unmapped_dims(i));
-    for (size_t j = 0; j < filler.size(); ++j) {
-      filler[j] = static_cast<int>(j) + 1;
+    mx::array first = mx::moveaxis(inputs[i], axes[i], 0, stream());
+    for (int missing = dims - unmapped_dims(i); missing > 0; --missing) {
+      first = mx::expand_dims(first, 1, stream());
     }
-    const mx::array first = mx::moveaxis(inputs[i], axes[i], 0, stream());
-    return filler.empty() ? first : mx::expand_dims(first, filler, stream());
+    return first;
   };
 
   Addends addends;

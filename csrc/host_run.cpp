@@ -48,13 +48,13 @@ metal_host::Mode resolve_mode(const KernelInfo& kernel, const Problem& problem, 
 }
 
 // The operand's elements, through `storage` where the kernel cannot address them in place.
-const void* addressable(const mx::array& operand, bool copied, std::vector<std::byte>& storage) {
+const void* addressable(const mx::array& operand, const std::optional<Strided>& copied,
+                        std::vector<std::byte>& storage) {
   if (!copied) {
     return operand.data<void>();
   }
   storage.resize(operand.nbytes());
-  copy_row_contiguous({operand.data<void>(), static_cast<int64_t>(operand.itemsize())}, layout_of(operand),
-                      storage.data());
+  copy_row_contiguous({operand.data<void>(), static_cast<int64_t>(operand.itemsize())}, *copied, storage.data());
   return storage.data();
 }
 
@@ -88,7 +88,8 @@ std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array&
   std::vector<std::byte> b_copy;
   mx::array c({a.shape(0), b.shape(1)}, a.dtype(), nullptr, {});
   c.set_data(mx::allocator::malloc(c.nbytes()));
-  const HostOperands operands{addressable(a, view.copy_a, a_copy), addressable(b, view.copy_b, b_copy), c.data<void>()};
+  const HostOperands operands{addressable(a, view.copied_a, a_copy), addressable(b, view.copied_b, b_copy),
+                              c.data<void>()};
 
   const LaunchRecord record =
       kernel.fused() ? plan_fused_launches(kernel, view, {}).front() : plan_launch(kernel, view.problem);

@@ -55,23 +55,17 @@ bool is_one_matrix(const Strided& operand) {
   return std::all_of(operand.shape.begin(), operand.shape.end() - 2, [](int length) { return length == 1; });
 }
 
-// Moves the innermost batch dimensions of `a` into the rows of `m` for as long as one row stride covers both. Returns
-// how many batch dimensions are left.
-int join_rows(const Strided& a, Matrix& m) {
-  int left = batch_dims(a);
-  for (; left > 0; --left) {
-    const int64_t length = a.shape[left - 1];
-    const int64_t stride = a.strides[left - 1];
-    const bool joins = length <= 1 || m.rows <= 1 || stride == m.rows * m.row_stride;
-    if (!joins || length * m.rows > kInt32Max) {
-      break;
-    }
-    if (length > 1 && m.rows <= 1) {
-      m.row_stride = stride;
-    }
-    m.rows *= length;
+// `m` with the batch dimension outside it as further rows, where one row stride covers both.
+std::optional<Matrix> with_rows_of(Matrix m, int64_t length, int64_t stride) {
+  const bool joins = length <= 1 || m.rows <= 1 || stride == m.rows * m.row_stride;
+  if (!joins || length * m.rows > kInt32Max) {
+    return {};
   }
-  return left;
+  if (length > 1 && m.rows <= 1) {
+    m.row_stride = stride;
+  }
+  m.rows *= length;
+  return m;
 }
 
 // The dimensions of an operand that the loop runs over: its first `count`.
@@ -90,13 +84,42 @@ struct AddressedRows {
   std::optional<Addressed> addressed;
 };
 
+// Innermost batch dimensions become rows for as long as the result is addressable: a step that repeats or reverses
+// single rows is no leading dimension, but one of the loop.
 AddressedRows address_rows(const Strided& a, bool join, const Addressing& addressing) {
   AddressedRows rows{matrix_of(a), batch_dims(a), {}};
-  if (join) {
-    rows.loop_dims = join_rows(a, rows.matrix);
-  }
   rows.addressed = address(rows.matrix, addressing);
+  while (join && rows.addressed && rows.loop_dims > 0) {
+    const int dim = rows.loop_dims - 1;
+    const auto joined = with_rows_of(rows.matrix, a.shape[dim], a.strides[dim]);
+    const auto addressed = joined ? address(*joined, addressing) : std::nullopt;
+    if (!addressed) {
+      break;
+    }
+    rows = {*joined, dim, addressed};
+  }
   return rows;
+}
+
+// What a copy needs to hold of an operand: of the matrices that a batch dimension repeats, one.
+Strided distinct(Strided operand) {
+  for (int dim = 0; dim < batch_dims(operand); ++dim) {
+    if (operand.strides[dim] == 0) {
+      operand.shape[dim] = std::min(operand.shape[dim], 1);
+    }
+  }
+  return operand;
+}
+
+// The operand, laid out as its row-contiguous copy is.
+Strided as_copied(const Strided& operand, const Strided& copied) {
+  Strided result{operand.shape, row_contiguous(copied.shape).strides};
+  for (size_t dim = 0; dim < result.shape.size(); ++dim) {
+    if (copied.shape[dim] != result.shape[dim]) {
+      result.strides[dim] = 0;
+    }
+  }
+  return result;
 }
 
 // Elements from an operand's first matrix to that of loop index `index`.
@@ -133,8 +156,8 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   Strided b = b_given;
   auto b_addressed = address(matrix_of(b), addressing);
   if (!b_addressed) {
-    view.copy_b = true;
-    b = row_contiguous(b.shape);
+    view.copied_b = distinct(b_given);
+    b = as_copied(b_given, *view.copied_b);
     b_addressed = address(matrix_of(b), kBlasAddressing);
   }
   const bool one_b = is_one_matrix(b);
@@ -142,12 +165,13 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   Strided a = a_given;
   const bool join = one_b && addressing.join_rows;
   AddressedRows rows = address_rows(a, join, addressing);
-  const auto rows_of_copy = [&] { return address_rows(row_contiguous(a.shape), join, kBlasAddressing); };
-  const bool kept_apart = addressing.copy_to_join && rows.loop_dims > rows_of_copy().loop_dims;
+  const bool must_join = join && addressing.copy_to_join;
+  const bool kept_apart =
+      must_join && rows.loop_dims > address_rows(row_contiguous(a.shape), join, kBlasAddressing).loop_dims;
   if (!rows.addressed || kept_apart) {
-    view.copy_a = true;
-    a = row_contiguous(a.shape);
-    rows = rows_of_copy();
+    view.copied_a = must_join ? a_given : distinct(a_given);
+    a = as_copied(a_given, *view.copied_a);
+    rows = address_rows(a, join, kBlasAddressing);
   }
 
   const LoopDims a_dims{a, rows.loop_dims};

@@ -45,8 +45,11 @@ struct GemmView {
   std::vector<int> loop;
   std::vector<int64_t> a_steps;  // in elements, per dimension of the loop; 0 where the operand is broadcast
   std::vector<int64_t> b_steps;
-  bool copy_a = false;  // the operand is not addressable: the view is that of a row-contiguous copy
-  bool copy_b = false;
+  // What is copied, row-contiguous, of an operand that is not addressable: the view is that of the copy.
+  std::optional<Strided> copied_a;
+  std::optional<Strided> copied_b;
+
+  int copies() const { return copied_a.has_value() + copied_b.has_value(); }
 };
 
 // The batch dimensions of a and b must broadcast, and their inner dimensions agree.

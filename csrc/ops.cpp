@@ -29,7 +29,9 @@ mx::array without_axes(const mx::array& x, const std::vector<int>& axes, const m
 mx::array lowered(const GemmOperands& operands, const Epilogue& epilogue, const mx::Stream& s) {
   const auto& [a, b, addends] = operands;
   ++counters().lowered;
-  const bool fits_addmm = addends.c && a.dtype() != mx::complex64 && a.shape(-1) > 0;  // 0: MLX 0.32.4 cannot
+  // MLX 0.32.4's addmm is wrong for empty operands, its jvp ignores alpha and beta, its vmap a c mapped alone.
+  const auto fits = [](const mx::array& x) { return x.size() > 0 && !x.is_tracer(); };
+  const bool fits_addmm = addends.c && a.dtype() != mx::complex64 && fits(a) && fits(b) && fits(*addends.c);
   if (!fits_addmm) {
     return apply_epilogue(mx::matmul(a, b, s), addends, epilogue, s);
   }

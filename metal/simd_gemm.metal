@@ -88,10 +88,10 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   }
   const int rows = min(BM, p.M - row0);
   const int columns = min(BN, p.N - column0);
-  device const T* a =
-      A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(transpose_a ? 1 : p.lda);
-  device const T* b =
-      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(transpose_b ? p.ldb : 1);
+  device const T* a = A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) +
+                      size_t(row0) * size_t(transpose_a ? 1 : p.lda);
+  device const T* b = B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) +
+                      size_t(column0) * size_t(transpose_b ? p.ldb : 1);
   const FragmentStrides a_strides = {transpose_a ? 1 : BK + PAD, transpose_a ? BM + PAD : 1};
   const FragmentStrides b_strides = {transpose_b ? 1 : BN + PAD, transpose_b ? BK + PAD : 1};
   const FragmentPosition at = fragment_position(lane);
@@ -166,8 +166,8 @@ template <typename T, typename O, int BM, int BN, int BK, int WM, int WN>
   const FragmentStrides b_strides = {transpose_b ? 1 : p.ldb, transpose_b ? p.ldb : 1};
   device const T* a =
       A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(a_strides.row);
-  device const T* b =
-      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(b_strides.column);
+  device const T* b = B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) +
+                      size_t(column0) * size_t(b_strides.column);
 
   simdgroup_float8x8 acc[FM * FN];
 #pragma clang loop unroll(full)

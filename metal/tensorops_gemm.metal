@@ -16,6 +16,9 @@
 //
 // Every tile is built from a 64-bit pointer: no offset inside a tensor grows large. Elements are finished one by one
 // through the coordinates that the tensor itself tells, which holds for any layout of its lanes.
+//
+// Toolchains before macOS 26 have no tensors: for them the file is empty.
+#if defined(__HAVE_TENSOR__) && __has_include(<MetalPerformancePrimitives/MetalPerformancePrimitives.h>)
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
 #include <metal_stdlib>
 #include <metal_tensor>
@@ -153,8 +156,10 @@ template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool R
     return;
   }
   TileOperands<T, O> tile = {
-      A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) + size_t(row0) * size_t(transpose_a ? 1 : p.lda),
-      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) + size_t(column0) * size_t(transpose_b ? p.ldb : 1),
+      A + p.a_origin + batch_offset(group.z, p.batch_shape, p.a_batch_strides) +
+          size_t(row0) * size_t(transpose_a ? 1 : p.lda),
+      B + p.b_origin + batch_offset(group.z, p.batch_shape, p.b_batch_strides) +
+          size_t(column0) * size_t(transpose_b ? p.ldb : 1),
       D + (size_t(group.z) * size_t(p.M) + size_t(row0)) * size_t(p.N) + size_t(column0),
       epilogue_tile(C, residual, group.z, row0, column0, p),
       min(BM, p.M - row0),
@@ -181,3 +186,4 @@ template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool R
 #define GEMM_TENSOROPS_GEMM_TF32(NAME, BM, BN, BK, WM, WN, ...) \
   GEMM_INSTANTIATE(NAME##_float32_float32, tensorops_gemm<float, float, BM, BN, BK, WM * WN, true>)
 #include "metal/shared/gemm_kernels.def"
+#endif

@@ -23,6 +23,9 @@ except ImportError as error:
 __version__ = "0.1.0"
 
 
+_mlx_version: str = mx.__version__  # type: ignore[attr-defined]  # missing in MLX's stubs
+
+
 def _import_extension() -> ModuleType:
     try:
         extension = importlib.import_module("mlx_gemm._ext")
@@ -37,14 +40,14 @@ def _import_extension() -> ModuleType:
 
         built_for = next(r for r in requires("mlx_gemm") or [] if r.startswith("mlx=="))
         raise ImportError(
-            f"mlx_gemm was built for {built_for}, the installed mlx is {mx.__version__}, and they do not fit: install "
+            f"mlx_gemm was built for {built_for}, the installed mlx is {_mlx_version}, and they do not fit: install "
             f"that version, or build mlx_gemm against the installed one ({error})"
         ) from error
     # With another version of nanobind's internals the types of mlx.core are unknown to the extension, and every call
     # would fail with a TypeError about its arguments.
-    if mx.__version__ != extension.BUILT_FOR_MLX or "mlx::core::array" in extension.matmul.__doc__:
+    if _mlx_version != extension.BUILT_FOR_MLX or "mlx::core::array" in extension.matmul.__doc__:
         raise ImportError(
-            f"mlx_gemm was built for mlx=={extension.BUILT_FOR_MLX}, the installed mlx is {mx.__version__}, and they "
+            f"mlx_gemm was built for mlx=={extension.BUILT_FOR_MLX}, the installed mlx is {_mlx_version}, and they "
             "do not fit: install that version, or build mlx_gemm against the installed one."
         )
     return extension
@@ -66,7 +69,7 @@ def _load_blas() -> None:
 _ext = _import_extension()
 # A BLAS that is unloaded in the middle of a product never comes back.
 atexit.register(_ext.wait_for_pending_products)
-_checked = Path(_ext.__file__).with_name("_checked.so")
+_checked = Path(str(_ext.__file__)).with_name("_checked.so")
 _ext.load_checked(str(_checked) if _checked.exists() else "")
 if sys.platform == "linux":
     _load_blas()

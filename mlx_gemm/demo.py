@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from tqdm import tqdm
 
-from mlx_gemm import bench, demo_model, ladder, machine, nn
+from mlx_gemm import _ext, bench, demo_model, ladder, machine, nn
 from mlx_gemm.kernels import KernelInfo
 from mlx_gemm.oracle import Oracle, to_float64
 
@@ -33,7 +33,7 @@ def run() -> None:
     start = time.perf_counter()
     canary = bench.Canary()
     canary.sample()
-    print(f"mlx_gemm on {machine.cpu_model()}, {machine.usable_cores()} cores, MLX {mx.__version__}\n")
+    print(f"mlx_gemm on {machine.cpu_model()}, {machine.usable_cores()} cores, MLX {_ext.BUILT_FOR_MLX}\n")
     print("The ladder: Metal kernels, float32, run on the CPU by the host runtime; how fast they are here says")
     print("nothing about a GPU. Every result is checked against float64 before it is timed. MB requested counts")
     print("every access, as if nothing were cached.\n")

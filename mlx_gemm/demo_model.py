@@ -105,7 +105,7 @@ def build(config: Config = Config(), seed: int = 0) -> tuple[nn.Module, str]:
 def _of_mlx_lm(config: Config) -> nn.Module:
     from mlx_lm.models import llama
 
-    return llama.Model(
+    model: nn.Module = llama.Model(
         llama.ModelArgs(
             model_type="llama",
             hidden_size=config.width,
@@ -117,3 +117,4 @@ def _of_mlx_lm(config: Config) -> nn.Module:
             tie_word_embeddings=False,
         )
     )
+    return model

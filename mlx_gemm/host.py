@@ -34,7 +34,8 @@ def run(
 
     Returns:
         The product, `[M, N]` of the type of the operands, accumulated in float32, and a `Report`: `flops`,
-        `requested_read_bytes`, `requested_write_bytes`, `barriers`, `threadgroups`, `intensity` (FLOP per requested byte), `seconds`.
+        `requested_read_bytes`, `requested_write_bytes`, `barriers`, `threadgroups`,
+        `intensity` (FLOP per requested byte), `seconds`.
 
     Raises:
         TypeError: an operand is not an `mlx.core.array`.

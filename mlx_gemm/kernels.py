@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from mlx_gemm import _ext
 from mlx_gemm._ext import KernelInfo, Plan
-from mlx_gemm.ops import check_arrays, check_optional_arrays, check_request
+from mlx_gemm.ops import Stream, check_arrays, check_optional_arrays, check_request
 
 __all__ = ["KernelInfo", "Plan", "explain", "kernels"]
 
@@ -37,7 +37,7 @@ def explain(
     precision: str | None = None,
     kernel: str | None = None,
     out_dtype: mx.Dtype | None = None,
-    stream: mx.Stream | mx.Device | None = None,
+    stream: Stream | None = None,
 ) -> Plan:
     """Which implementation `matmul(a, b)` would run, and why not the others.
 
@@ -61,7 +61,7 @@ def explain(
         candidate and the reason against it), `copies` (operands that must be copied first). `str()` is readable.
 
     Raises:
-        TypeError: an operand is not an `mlx.core.array`.
+        TypeError: an argument of a wrong type.
         ValueError: as for `matmul`.
 
     Example:
@@ -70,7 +70,9 @@ def explain(
     """
     check_arrays("explain", a=a, b=b)
     check_optional_arrays("explain", c=c, bias=bias)
-    check_request("explain", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype)
+    check_request(
+        "explain", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype, stream=stream
+    )
     if device is not None and not isinstance(device, str):
         raise TypeError(f"[mlx_gemm.explain] device must be the name of a GPU or None, got {type(device).__name__}")
     return _ext.explain(

@@ -103,7 +103,7 @@ def measured_table(size: int, measured: Sequence[Measured], baseline: str) -> st
     rows = []
     for m in measured:
         megabytes, intensity = "-", "-"
-        if m.report:
+        if m.report and m.report.requested_read_bytes is not None and m.report.requested_write_bytes is not None:
             megabytes = f"{(m.report.requested_read_bytes + m.report.requested_write_bytes) / 1e6:.2f}"
             intensity = f"{m.report.intensity:.2f}"
         rows.append(
@@ -176,7 +176,7 @@ def own_demands(measured: Iterable[Measured]) -> list[Demands]:
             m.timing.median_s,
         )
         for m in measured
-        if m.report
+        if m.report and m.report.requested_read_bytes is not None and m.report.requested_write_bytes is not None
     ]
 
 
@@ -193,7 +193,8 @@ def peer_demands(size: int) -> list[Demands]:
     sys.path.append(str(tools))
     mlx_peers = importlib.import_module("mlx_peers")
     try:
-        return mlx_peers.demands(size)
+        demands: list[Demands] = mlx_peers.demands(size)
+        return demands
     except mlx_peers.CompileError as error:
         raise ValueError(f"--peers compiles MLX's kernels: {error}") from error
 

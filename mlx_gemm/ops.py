@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import numbers
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 
 from mlx_gemm import _ext
 
 _PRECISIONS = ("highest", "high", "medium")
+_FLOAT32_MAX = 2.0**128 - 2.0**104
+
+# What MLX's own ops take as `stream`; `mx.cpu` and `mx.gpu` are of the last type.
+Stream: TypeAlias = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType
 
 
 def matmul(
@@ -18,7 +24,7 @@ def matmul(
     precision: str | None = None,
     kernel: str | None = None,
     out_dtype: mx.Dtype | None = None,
-    stream: mx.Stream | mx.Device | None = None,
+    stream: Stream | None = None,
 ) -> mx.array:
     """Matrix product, C[..., m, n] = sum_k a[..., m, k] b[..., k, n], lazy like any MLX op.
 
@@ -39,7 +45,7 @@ def matmul(
         `[..., M, N]` in `out_dtype`.
 
     Raises:
-        TypeError: an operand is not an `mlx.core.array`.
+        TypeError: an argument of a wrong type.
         ValueError: shapes or types do not fit, a kernel or precision that does not exist, or a kernel that cannot run
             these shapes.
 
@@ -56,7 +62,7 @@ def matmul(
     except TypeError:
         # Only now: looking at every argument takes as long as a small product.
         check_arrays("matmul", a=a, b=b)
-        check_request("matmul", kernel=kernel, out_dtype=out_dtype)
+        check_request("matmul", kernel=kernel, out_dtype=out_dtype, stream=stream)
         raise
 
 
@@ -71,7 +77,7 @@ def addmm(
     precision: str | None = None,
     kernel: str | None = None,
     out_dtype: mx.Dtype | None = None,
-    stream: mx.Stream | mx.Device | None = None,
+    stream: Stream | None = None,
 ) -> mx.array:
     """D = activation(alpha a b + beta c), lazy like any MLX op.
 
@@ -93,7 +99,7 @@ def addmm(
         `[..., M, N]` in `out_dtype`.
 
     Raises:
-        TypeError: an operand is not an `mlx.core.array`, or a factor not a number.
+        TypeError: an argument of a wrong type.
         ValueError: as for `matmul`; `c` does not broadcast to the product; an unknown activation, or one of complex
             operands.
 
@@ -102,13 +108,11 @@ def addmm(
         7.0
     """
     check_arrays("addmm", c=c, a=a, b=b)
-    for name, factor in {"alpha": alpha, "beta": beta}.items():
-        if not isinstance(factor, numbers.Real):
-            raise TypeError(f"[mlx_gemm.addmm] {name} must be a number, got {type(factor).__name__}")
-    check_request("addmm", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype)
-    return _ext.addmm(
-        c, a, b, float(alpha), float(beta), activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream
+    alpha, beta = _factor("alpha", alpha), _factor("beta", beta)
+    check_request(
+        "addmm", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype, stream=stream
     )
+    return _ext.addmm(c, a, b, alpha, beta, activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream)
 
 
 def linear(
@@ -121,7 +125,7 @@ def linear(
     precision: str | None = None,
     kernel: str | None = None,
     out_dtype: mx.Dtype | None = None,
-    stream: mx.Stream | mx.Device | None = None,
+    stream: Stream | None = None,
 ) -> mx.array:
     """A linear layer, y = activation(x weight^T + bias) + residual, lazy like any MLX op.
 
@@ -140,7 +144,7 @@ def linear(
         `[..., N]` in `out_dtype`.
 
     Raises:
-        TypeError: an operand is not an `mlx.core.array`.
+        TypeError: an argument of a wrong type.
         ValueError: as for `addmm`.
 
     Example:
@@ -155,8 +159,17 @@ def linear(
     except TypeError:
         check_arrays("linear", x=x, weight=weight)
         check_optional_arrays("linear", bias=bias, residual=residual)
-        check_request("linear", activation=activation, kernel=kernel, out_dtype=out_dtype)
+        check_request("linear", activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream)
         raise
+
+
+def _factor(name: str, value: object) -> float:
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"[mlx_gemm.addmm] {name} must be a number, got {type(value).__name__}")
+    size: Any = abs(value)  # compared as it is: an int need not fit a float
+    if _FLOAT32_MAX < size < math.inf:
+        raise ValueError(f"[mlx_gemm.addmm] {name} must fit float32, which ends at {_FLOAT32_MAX:.4g}")
+    return float(value)
 
 
 def check_arrays(op: str, **operands: object) -> None:
@@ -176,6 +189,7 @@ def check_request(
     kernel: object = None,
     out_dtype: object = None,
     activation: object = None,
+    stream: object = None,
 ) -> None:
     check_precision(op, precision)
     for name, value in {"kernel": kernel, "activation": activation}.items():
@@ -183,6 +197,8 @@ def check_request(
             raise TypeError(f"[mlx_gemm.{op}] {name} must be a name or None, got {type(value).__name__}")
     if out_dtype is not None and not isinstance(out_dtype, mx.Dtype):
         raise TypeError(f"[mlx_gemm.{op}] out_dtype must be an mlx.core.Dtype or None, got {type(out_dtype).__name__}")
+    if stream is not None and not isinstance(stream, Stream):
+        raise TypeError(f"[mlx_gemm.{op}] stream must be a stream, a device or None, got {type(stream).__name__}")
 
 
 def check_precision(op: str, precision: object) -> None:

@@ -589,8 +589,8 @@ MUTATIONS = [
     *seeded(
         "csrc/layout.cpp",
         "layout",
-        ("rows kept apart are not copied", "addressing.copy_to_join && rows", "false && rows"),
-        ("rows copied to join for everybody", "addressing.copy_to_join && rows", "rows"),
+        ("rows kept apart are not copied", "must_join && rows", "false && rows"),
+        ("rows copied to join for everybody", "join && addressing.copy_to_join", "join"),
         ("column-contiguous for everybody", "ld && addressing.transposed", "ld"),
         ("C's products overlap", "index * problem.M * problem.N", "index * problem.M"),
         ("broadcast dimensions advance", "length(dim) == 1 ? 0 :", ""),

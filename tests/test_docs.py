@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 import kernels_doc
 import pytest
 import report
+from nanobind.stubgen import StubGen
 
 import mlx_gemm
+from mlx_gemm import _ext
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,12 +29,29 @@ RECORD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("module", ["ops", "kernels", "host", "nn", "bench"])
+@pytest.mark.parametrize("module", ["ops", "kernels", "host", "nn", "bench", "routing"])
 def test_examples_in_docstrings_run(module: str) -> None:
     # By name: the function `kernels` stands in the package where its module would.
     results = doctest.testmod(importlib.import_module(f"mlx_gemm.{module}"))
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def test_stubs_are_fresh() -> None:
+    stubs = StubGen(_ext)
+    stubs.put(_ext)
+    assert stubs.get() == (ROOT / "mlx_gemm" / "_ext.pyi").read_text(), "make stubs"
+
+
+def test_help_says_what_every_public_function_takes_returns_and_raises() -> None:
+    public = [getattr(mlx_gemm, name) for name in mlx_gemm.__all__ if not name.startswith("_")]
+    functions = [f for f in public if inspect.isfunction(f)]
+    assert len(functions) >= 7
+    for function in functions:
+        text = inspect.getdoc(function) or ""
+        assert "Example:" in text or "Returns:" in text, function.__name__
+        for parameter in inspect.signature(function).parameters:
+            assert f"\n    {parameter}: " in text, f"{function.__name__}({parameter})"
 
 
 def test_kernel_table_is_fresh() -> None:

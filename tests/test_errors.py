@@ -184,3 +184,83 @@ def test_host_run_arguments(argument: dict, error: type[Exception]) -> None:
     a = zeros(2, 2)
     with pytest.raises(error, match=r"\[mlx_gemm.host.run\]"):
         host.run("naive", a, a, **argument)
+
+
+@pytest.mark.parametrize("stream", ["cpu", 0, object(), [mx.cpu]], ids=lambda x: type(x).__name__)
+def test_streams_of_a_wrong_type(stream: object) -> None:
+    a, kind = zeros(2, 2), type(stream).__name__
+    for op in (mlx_gemm.matmul, mlx_gemm.linear, mlx_gemm.explain):
+        with raises(f"[mlx_gemm.{op.__name__}] stream must be a stream, a device or None, got {kind}", TypeError):
+            op(a, a, stream=stream)
+    with raises(f"[mlx_gemm.addmm] stream must be a stream, a device or None, got {kind}", TypeError):
+        mlx_gemm.addmm(a, a, a, stream=stream)
+
+
+def test_every_kind_of_stream_is_taken() -> None:
+    a = mx.ones((2, 2))
+    for stream in (
+        None,
+        mx.cpu,
+        mx.Device(mx.cpu, 0),
+        mx.default_device(),
+        mx.default_stream(mx.cpu),
+        mx.new_thread_local_stream(mx.cpu),
+    ):
+        assert mlx_gemm.matmul(a, a, stream=stream).sum().item() == 8
+        assert mlx_gemm.explain(a, a, stream=stream).route == mlx_gemm.explain(a, a).route
+
+
+def test_activations() -> None:
+    a = zeros(2, 2)
+    known = "'tanh' is not one of none, relu, gelu, gelu_tanh, silu"
+    with raises(f"[mlx_gemm.linear] {known}"):
+        mlx_gemm.linear(a, a, activation="tanh")
+    with raises(f"[mlx_gemm.addmm] {known}"):
+        mlx_gemm.addmm(a, a, a, activation="tanh")
+    with raises("[mlx_gemm.linear] activation must be a name or None, got list", TypeError):
+        mlx_gemm.linear(a, a, activation=["relu"])
+    c = mx.zeros((2, 2), mx.complex64)
+    with raises("[mlx_gemm.addmm] expected real operands for the activation relu, got complex64"):
+        mlx_gemm.addmm(c, a, a, activation="relu")
+
+
+@pytest.mark.parametrize(
+    ("c", "a", "b", "message"),
+    [
+        ((3, 4), (3, 4), (4, 5), "expected c that broadcasts to the product's shape (3,5), got c=(3,4)"),
+        ((2, 3, 5), (3, 4), (4, 5), "expected c that broadcasts to the product's shape (3,5), got c=(2,3,5)"),
+        ((0,), (3, 4), (4, 5), "expected c that broadcasts to the product's shape (3,5), got c=(0)"),
+        ((3, 5), (3, 4), (5, 4), "expected a.shape[-1] == b.shape[-2], got a=(3,4) b=(5,4)"),
+        ((3, 5), (), (4, 5), "expected operands with at least one dimension, got a=() b=(4,5)"),
+    ],
+)
+def test_addmm_shapes_that_do_not_fit(c: tuple, a: tuple, b: tuple, message: str) -> None:
+    with raises(f"[mlx_gemm.addmm] {message}"):
+        mlx_gemm.addmm(zeros(*c), zeros(*a), zeros(*b))
+
+
+def test_a_residual_that_does_not_fit() -> None:
+    with raises("[mlx_gemm.linear] expected residual that broadcasts to the product's shape (3,5), got residual=(3,4)"):
+        mlx_gemm.linear(zeros(3, 4), zeros(5, 4), residual=zeros(3, 4))
+    with raises("[mlx_gemm.linear] residual must be an mlx.core.array, got float", TypeError):
+        mlx_gemm.linear(zeros(3, 4), zeros(5, 4), residual=1.0)
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_factors(name: str) -> None:
+    a = zeros(2, 2)
+    for factor in ("2", None, [2.0], mx.array(2.0), 1j):
+        kind = type(factor).__name__
+        with raises(f"[mlx_gemm.addmm] {name} must be a number, got {kind}", TypeError):
+            mlx_gemm.addmm(a, a, a, **{name: factor})
+    for factor in (10**400, 1e39, -1e300):
+        with raises(f"[mlx_gemm.addmm] {name} must fit float32, which ends at 3.403e+38"):
+            mlx_gemm.addmm(a, a, a, **{name: factor})
+    assert mx.isnan(mlx_gemm.addmm(a, a, a, **{name: float("inf")})).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", mx.zeros((1,)), np.float32, float], ids=repr)
+def test_result_types_of_a_wrong_type(dtype: object) -> None:
+    a = zeros(2, 2)
+    with raises("[mlx_gemm.matmul] out_dtype must be an mlx.core.Dtype or None", TypeError):
+        mlx_gemm.matmul(a, a, out_dtype=dtype)

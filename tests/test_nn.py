@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import mlx.core as mx
@@ -287,3 +289,33 @@ def test_private_layers_are_left_alone() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     model._private = nn.Linear(2, 2)
     assert mlx_gemm.nn.swap(model).paths == ["layers.0"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))], ids=["copy", "pickle"]
+)
+def test_linear_is_copied_and_pickled(clone: Callable, bias: bool, seed: int) -> None:
+    layer = mlx_gemm.nn.Linear(7, 5, bias, precision="highest")
+    layer.freeze(keys="weight")
+    other = clone(layer)
+    assert type(other) is mlx_gemm.nn.Linear
+    assert repr(other) == repr(layer)
+    assert parameters(other).keys() == parameters(layer).keys()
+    assert all(mx.array_equal(parameters(other)[name], value) for name, value in parameters(layer).items())
+    assert other.trainable_parameters().keys() == layer.trainable_parameters().keys()
+    x = mx.array(normal((3, 7), seed))
+    before = _ext.counters()["gemm_evals"]
+    assert mx.array_equal(other(x), layer(x))
+    assert _ext.counters()["gemm_evals"] == before + 2
+    other.weight = other.weight * 2
+    assert not mx.array_equal(other(x), layer(x))
+
+
+def test_a_swapped_model_is_copied_and_pickled(seed: int) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+    mlx_gemm.nn.swap(model)
+    x = mx.array(normal((3, 8), seed))
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert all(type(layer) is mlx_gemm.nn.Linear for layer in layers(other).values())
+        assert mx.array_equal(other(x), model(x))

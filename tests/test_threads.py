@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -72,3 +75,111 @@ def test_results_outlive_their_operands(seed: int) -> None:
         mx.async_eval(outs[-1])
     for out in outs:
         assert_within_bound(out, a, b, f"{seed=}")
+
+
+FIRST_USE = """
+import threading
+import mlx.core as mx, mlx_gemm
+
+THREADS = 16
+KERNELS = ["simdgroup_8x8", "naive", "tiled_16", None, "coarse_2d", "tensorops_64x64", "simdgroup_32x32", "tiled_32k16"]
+start = threading.Barrier(THREADS)
+a, b = mx.arange(64.0 * 64).reshape(64, 64) % 7 - 3, mx.arange(64.0 * 64).reshape(64, 64) % 5 - 2
+mx.eval(a, b)
+wanted = mx.matmul(a, b, stream=mx.cpu)
+mx.eval(wanted)
+failed = []
+
+def work(thread):
+    stream = mx.new_stream(mx.cpu)
+    kernel = KERNELS[CHOICE]
+    start.wait(60)
+    out = mlx_gemm.matmul(a, b, kernel=kernel, stream=stream)
+    if not mx.array_equal(out, wanted, stream=stream).item():
+        failed.append((thread, kernel))
+    if thread % 4 == 0:
+        checked, _ = mlx_gemm.host.run("naive", a, b, seed=thread)
+        if not mx.array_equal(checked, wanted, stream=stream).item():
+            failed.append((thread, "checked"))
+
+threads = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not failed, failed
+print("done")
+"""
+
+
+@pytest.mark.parametrize("choice", ["0", "3", "thread % len(KERNELS)"], ids=["one kernel", "BLAS", "different kernels"])
+def test_sixteen_threads_make_first_use_at_once(choice: str) -> None:
+    for _ in range(3):
+        done = run(FIRST_USE.replace("CHOICE", choice))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+
+
+def test_streams_come_and_go() -> None:
+    """Nothing that belongs to a stream is kept beyond it: streams of ended threads, and all of them cleared."""
+    done = run("""
+import threading
+import mlx.core as mx, mlx_gemm
+
+a = mx.ones((40, 40))
+mx.eval(a)
+
+def work():
+    for kernel in (None, "naive"):
+        for stream in (mx.new_stream(mx.cpu), mx.new_thread_local_stream(mx.cpu), mx.cpu):
+            assert mlx_gemm.matmul(a, a, kernel=kernel, stream=stream).sum(stream=stream).item() == 40.0**3
+    mx.clear_streams()
+
+for _ in range(20):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+work()
+print("done")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def cpu_time(thread: int) -> int:
+    return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[0])
+
+
+def new_stream_and_thread() -> tuple[mx.Stream, int]:
+    tasks = Path("/proc/self/task")
+    before = {task.name for task in tasks.iterdir()}
+    stream = mx.new_stream(mx.cpu)
+    mx.eval(mx.add(1, 2, stream=stream))
+    (thread,) = {task.name for task in tasks.iterdir()} - before
+    return stream, int(thread)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs the CPU time of single threads")
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16])
+def test_every_product_runs_on_its_stream(dtype: mx.Dtype) -> None:
+    """Also those of gradients and of mapped products, which are built when the caller names no stream any more."""
+    (mine, my_thread), (_, other_thread) = new_stream_and_thread(), new_stream_and_thread()
+    x, w, c = mx.ones((4, 64, 64), dtype), mx.ones((64, 64), dtype), mx.ones((64,), dtype)
+    mx.eval(x, w, c)
+    default = mx.default_stream(mx.cpu)
+
+    def linear(*operands: mx.array) -> mx.array:
+        return mlx_gemm.linear(*operands, activation="silu", residual=c, stream=mine)
+
+    for call in (
+        lambda: [linear(x, w, c)],
+        lambda: mx.vjp(linear, [x, w, c], [x])[1],
+        lambda: mx.jvp(linear, [x, w, c], [x, w, c])[1],
+        lambda: [mx.vmap(linear, (0, None, None))(x, w, c)],
+        lambda: [mlx_gemm.addmm(c, x, w, 2.0, stream=mine), mlx_gemm.matmul(x, w, stream=mine)],
+    ):
+        before = cpu_time(my_thread), cpu_time(other_thread)
+        mx.eval(call())
+        mx.synchronize(default)
+        assert cpu_time(my_thread) > before[0]
+        assert cpu_time(other_thread) == before[1]

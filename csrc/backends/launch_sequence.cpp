@@ -120,21 +120,18 @@ void append_copies(const CopyRequest& request, const Strided& layout, std::vecto
   CopyPlanner(request, launches).copy(merged_axes(layout), 0, 0);
 }
 
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b,
-                             const FusedEpilogue& epilogue) {
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const FusedEpilogue& epilogue) {
   LaunchSequence sequence;
   const int64_t bytes = bytes_per_element(view.problem.dtype);
-  const auto copy = [&](Operand from, Operand to, const Strided& layout) {
-    sequence.scratch.push_back(
-        {to, bytes * std::accumulate(layout.shape.begin(), layout.shape.end(), int64_t(1), std::multiplies<>())});
-    append_copies({from, to, static_cast<int>(bytes)}, layout, sequence.copies);
+  const auto copy = [&](Operand from, Operand to, const std::optional<Strided>& layout) {
+    if (layout) {
+      sequence.scratch.push_back(
+          {to, bytes * std::accumulate(layout->shape.begin(), layout->shape.end(), int64_t(1), std::multiplies<>())});
+      append_copies({from, to, static_cast<int>(bytes)}, *layout, sequence.copies);
+    }
   };
-  if (view.copy_a) {
-    copy(Operand::a, Operand::a_copy, a);
-  }
-  if (view.copy_b) {
-    copy(Operand::b, Operand::b_copy, b);
-  }
+  copy(Operand::a, Operand::a_copy, view.copied_a);
+  copy(Operand::b, Operand::b_copy, view.copied_b);
   if (kernel.fused()) {
     sequence.products = plan_fused_launches(kernel, view, epilogue);
   } else {
@@ -144,9 +141,9 @@ LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, con
   }
   for (LaunchRecord& record : sequence.products) {
     for (BufferBinding& binding : record.buffers) {
-      if (binding.operand == Operand::a && view.copy_a) {
+      if (binding.operand == Operand::a && view.copied_a) {
         binding.operand = Operand::a_copy;
-      } else if (binding.operand == Operand::b && view.copy_b) {
+      } else if (binding.operand == Operand::b && view.copied_b) {
         binding.operand = Operand::b_copy;
       }
     }

@@ -20,9 +20,8 @@ struct LaunchSequence {
   std::vector<LaunchRecord> products;  // depend on the copies
 };
 
-// `view` is that of `a` and `b` with what the kernel can address. Only production kernels have an epilogue.
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const Strided& a, const Strided& b,
-                             const FusedEpilogue& epilogue = {});
+// `view` is that of what the kernel can address. Only production kernels have an epilogue.
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const FusedEpilogue& epilogue = {});
 
 // Appends the launches that copy `from`, which has this layout, to `to`, row-contiguous. No axis is empty.
 struct CopyRequest {

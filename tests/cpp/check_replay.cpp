@@ -269,7 +269,7 @@ LaunchSequence plan(const KernelInfo& kernel, const Product& p) {
   if (p.extras) {
     epilogue = {kEpilogue, *view_addend(p.extras->c_layout, view), *view_addend(p.extras->r_layout, view)};
   }
-  return plan_products(kernel, view, p.a_layout, p.b_layout, epilogue);
+  return plan_products(kernel, view, epilogue);
 }
 
 using Forgets = RecordingEncoder::Forgets;
