@@ -303,6 +303,16 @@ void bind_process(nb::module_& m) {
 
 Raises:
     RuntimeError: it cannot be loaded; the loader's reason.)");
+  m.def(
+      "check_settings",
+      [] {
+        cpu_isa();
+        thread_count();
+      },
+      R"(Reads the environment variables of the CPU path.
+
+Raises:
+    ValueError: one has a value that means nothing.)");
   m.def("load_checked", &set_checked_module_path, "path"_a,
         "Path of the checked kernels, which are loaded when they are first asked for; empty for a build without them.");
   m.def("can_check", &has_checked_module, "Whether there are checked kernels.");

@@ -67,6 +67,7 @@ def _load_blas() -> None:
 
 
 _ext = _import_extension()
+_ext.check_settings()
 # A BLAS that is unloaded in the middle of a product never comes back.
 atexit.register(_ext.wait_for_pending_products)
 _checked = Path(str(_ext.__file__)).with_name("_checked.so")

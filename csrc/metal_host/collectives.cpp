@@ -236,13 +236,19 @@ void matmul2d(const MatmulCall& call, Site site) {
       check_initialised(call.destination, "accumulates into", site);
     }
     const TileProduct product = clip(group, call, site);
+    const auto right_rows = size_t(call.transpose_right ? product.n : product.k);
+    const auto right_cols = size_t(call.transpose_right ? product.k : product.n);
+    const size_t right_elements = (right_rows - 1) * size_t(call.right.stride) + right_cols;
+    const bool keep = group.is_constant(call.right.data, right_elements * element_bytes(call.right.element));
+    PackedOperands* kept = keep ? &group.packed_operands() : nullptr;
     if (Checker* checker = group.checker()) {
       checker->begin_collective(point);
-      multiply_tile(product,
-                    [&](const void* data, size_t bytes, bool write) { checker->access(data, bytes, write, nullptr); });
+      multiply_tile(
+          product, [&](const void* data, size_t bytes, bool write) { checker->access(data, bytes, write, nullptr); },
+          kept);
       checker->end_collective();
     } else {
-      multiply_tile(product, nullptr);
+      multiply_tile(product, nullptr, kept);
     }
     group.counters().multiplies++;
   });

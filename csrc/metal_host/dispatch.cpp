@@ -107,7 +107,8 @@ class Execution {
   Size3 position(uint64_t index) const {
     const uint64_t at = order_.empty() ? index : order_[index];
     const Size3 grid = dispatch_.grid;
-    return {uint32_t(at % grid.x), uint32_t(at / grid.x % grid.y), uint32_t(at / grid.x / grid.y)};
+    // Down before across: threadgroups that follow each other share the columns of B, which are packed once.
+    return {uint32_t(at / grid.y % grid.x), uint32_t(at % grid.y), uint32_t(at / grid.y / grid.x)};
   }
 
   void work() {

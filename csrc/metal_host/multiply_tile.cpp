@@ -213,11 +213,60 @@ class Accumulator {
   std::vector<float> copy_;
 };
 
+// Part of a right operand for one panel: rows [k0, k0 + step), columns from n0 on.
+struct PanelPart {
+  int k0;
+  int step;
+  int n0;
+  int n;  // columns of the operand
+};
+
+void pack_panel(const Source& right, const PanelPart& part, float* to) {
+  pack_any(offset(right, part.k0, part.n0), part.step, std::min(kPanelColumns, part.n - part.n0), kPanelColumns, to);
+}
+
+// All of a right operand [k, n], panels in the order in which they are multiplied.
+const float* packed_operand(const Source& right, int k, int n, PackedOperands& kept) {
+  const PackedOperands::Key key{right.data, right.element, right.row_stride, right.col_stride, right.truncate, k, n};
+  if (const float* found = kept.find(key)) {
+    return found;
+  }
+  const int panels = (n + kPanelColumns - 1) / kPanelColumns;
+  float* const packed = kept.add(key, size_t(k) * size_t(panels) * kPanelColumns);
+  float* to = packed;
+  for (int k0 = 0; packed != nullptr && k0 < k; k0 += kStepK) {
+    const int step = std::min(kStepK, k - k0);
+    for (int n0 = 0; n0 < n; n0 += kPanelColumns, to += step * kPanelColumns) {
+      pack_panel(right, {k0, step, n0, n}, to);
+    }
+  }
+  return packed;
+}
+
 }  // namespace
+
+const float* PackedOperands::find(const Key& key) const {
+  const auto found = std::ranges::find(entries_, key, &Entry::key);
+  return found == entries_.end() ? nullptr : found->data.get();
+}
+
+float* PackedOperands::add(const Key& key, size_t floats) {
+  // The columns of a tile over K = 8192, for instance.
+  constexpr size_t kMostFloats = size_t(1) << 20;
+  if (floats > kMostFloats) {
+    return nullptr;
+  }
+  for (; floats_ + floats > kMostFloats; entries_.pop_front()) {
+    floats_ -= entries_.front().floats;
+  }
+  floats_ += floats;
+  entries_.push_back({key, floats, std::make_unique_for_overwrite<float[]>(floats)});
+  return entries_.back().data.get();
+}
 
 const char* micro_kernel_isa() { return isa().name; }
 
-void multiply_tile(const TileProduct& product, const AccessObserver& observer) {
+void multiply_tile(const TileProduct& product, const AccessObserver& observer, PackedOperands* kept) {
   const MatmulCall& call = product.call;
   const Source left = source_of(call.left, call.transpose_left, call.relaxed);
   const Source right = source_of(call.right, call.transpose_right, call.relaxed);
@@ -225,6 +274,7 @@ void multiply_tile(const TileProduct& product, const AccessObserver& observer) {
   observe(observer, right, product.k, product.n);
 
   Accumulator acc(product, observer);
+  const float* packed = kept == nullptr ? nullptr : packed_operand(right, product.k, product.n, *kept);
   // Plain float rows are read where they are; anything else is converted step by step.
   const bool left_in_place = left.element == Element::float32 && !left.truncate;
   thread_local std::vector<float> panel;
@@ -237,12 +287,17 @@ void multiply_tile(const TileProduct& product, const AccessObserver& observer) {
       pack_any(offset(left, 0, k0), product.m, step, kStepK, left_rows.data());
     }
     for (int n0 = 0; n0 < product.n; n0 += kPanelColumns) {
-      pack_any(offset(right, k0, n0), step, std::min(kPanelColumns, product.n - n0), kPanelColumns, panel.data());
       MicroTile tile{};
       tile.a = left_in_place ? static_cast<const float*>(offset(left, 0, k0).data) : left_rows.data();
       tile.a_row = left_in_place ? left.row_stride : kStepK;
       tile.a_k = left_in_place ? left.col_stride : 1;
-      tile.b = panel.data();
+      if (packed != nullptr) {
+        tile.b = packed;
+        packed += step * kPanelColumns;
+      } else {
+        pack_panel(right, {k0, step, n0, product.n}, panel.data());
+        tile.b = panel.data();
+      }
       tile.c = acc.data() + n0;
       tile.ldc = acc.ld();
       tile.rows = product.m;

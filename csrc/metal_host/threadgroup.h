@@ -11,6 +11,7 @@
 
 #include "csrc/metal_host/fiber.h"
 #include "csrc/metal_host/host.h"
+#include "csrc/metal_host/multiply_tile.h"
 #include "csrc/metal_host/runtime.h"
 #include "csrc/metal_host/source_lines.h"
 
@@ -101,6 +102,7 @@ class Threadgroup {
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }
   const Dispatch& dispatch() const { return dispatch_; }
+  PackedOperands& packed_operands() { return packed_operands_; }
   bool uniform() const { return kernel_.lanes == 1; }
   uint32_t lanes_per_simdgroup() const { return kernel_.lanes; }
   Lane& lane(uint32_t index) { return lanes_[index]; }
@@ -134,6 +136,8 @@ class Threadgroup {
   bool in_arena(const void* data) const { return data >= arena_->bytes && data < arena_->bytes + sizeof arena_->bytes; }
   // Whether a kernel may access [data, data + bytes), which must lie inside one buffer or threadgroup variable.
   bool may_access(const void* data, size_t bytes, bool write) const;
+  // Whether nothing can write [data, data + bytes) before the dispatch ends.
+  bool is_constant(const void* data, size_t bytes) const;
   Nearest nearest(const void* data) const;
 
   [[noreturn]] void fail(Place place, const char* message);
@@ -196,6 +200,7 @@ class Threadgroup {
   std::vector<Variable> variables_;
   std::vector<OpenTile> tiles_;
   Counters counters_;
+  PackedOperands packed_operands_;  // of the threadgroups that this object has run
   std::string fault_message_;
   std::set<std::string> warnings_;
   Checker* checker_ = nullptr;

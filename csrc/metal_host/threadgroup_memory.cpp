@@ -115,6 +115,20 @@ bool Threadgroup::may_access(const void* data, size_t bytes, bool write) const {
   return location != Location::outside && location != Location::read_only;
 }
 
+bool Threadgroup::is_constant(const void* data, size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  bool constant = false;
+  for (const Buffer& buffer : bound_) {
+    const auto* first = static_cast<const std::byte*>(buffer.data);
+    const bool meets = begin < first + buffer.bytes && first < begin + bytes;
+    if (meets && buffer.writable) {
+      return false;
+    }
+    constant |= begin >= first && begin + bytes <= first + buffer.bytes;
+  }
+  return constant;
+}
+
 Nearest Threadgroup::nearest(const void* data) const {
   constexpr ptrdiff_t kNear = 1 << 20;
   const auto* at = static_cast<const std::byte*>(data);
