@@ -177,12 +177,8 @@ template <typename T, typename O, int BM, int BN, int BK, int SIMDGROUPS, bool R
   }
 }
 
-#define GEMM_TENSOROPS_GEMM(NAME, BM, BN, BK, WM, WN, ...)                                               \
-  GEMM_INSTANTIATE(NAME##_float32_float32, tensorops_gemm<float, float, BM, BN, BK, WM * WN, false>)     \
-  GEMM_INSTANTIATE(NAME##_float16_float16, tensorops_gemm<half, half, BM, BN, BK, WM * WN, false>)       \
-  GEMM_INSTANTIATE(NAME##_float16_float32, tensorops_gemm<half, float, BM, BN, BK, WM * WN, false>)      \
-  GEMM_INSTANTIATE(NAME##_bfloat16_bfloat16, tensorops_gemm<bfloat, bfloat, BM, BN, BK, WM * WN, false>) \
-  GEMM_INSTANTIATE(NAME##_bfloat16_float32, tensorops_gemm<bfloat, float, BM, BN, BK, WM * WN, false>)
+#define GEMM_TENSOROPS_GEMM(NAME, BM, BN, BK, WM, WN, ...) \
+  GEMM_INSTANTIATE_TYPES(NAME, tensorops_gemm, BM, BN, BK, WM* WN, false)
 #define GEMM_TENSOROPS_GEMM_TF32(NAME, BM, BN, BK, WM, WN, ...) \
   GEMM_INSTANTIATE(NAME##_float32_float32, tensorops_gemm<float, float, BM, BN, BK, WM * WN, true>)
 #include "metal/shared/gemm_kernels.def"

@@ -54,10 +54,11 @@ def run_list(options: argparse.Namespace) -> None:
         print(describe(find(options.kernel)))
         return
     table = [
-        (k.name, ladder.tile(k), str(k.simdgroups), needs(k), str(k.threadgroup_bytes), ", ".join(k.dtypes), k.role)
+        (k.name, ladder.tile(k), str(k.simdgroups), needs(k), str(k.threadgroup_bytes), short_types(k), k.role)
         for k in rows
     ]
-    print(ladder.format_table(("kernel", "tile", "SIMD groups", "M,N,K of", "memory B", "type", "role"), table))
+    print(ladder.format_table(("kernel", "tile", "SIMD", "M,N,K of", "bytes", "types", "role"), table))
+    print("\nSIMD: SIMD groups of a threadgroup. Bytes: of threadgroup memory.", end="")
     print(f"\n{len(rows)} kernels; python -m mlx_gemm list NAME tells more about one.")
 
 
@@ -111,6 +112,10 @@ def find(name: str) -> KernelInfo:
         hint = f"the nearest names are {', '.join(nearest)}" if nearest else "python -m mlx_gemm list shows them all"
         raise ValueError(f"no kernel is called {name!r}; {hint}")
     return found[0]
+
+
+def short_types(kernel: KernelInfo) -> str:
+    return ",".join(name.replace("float", "f") for name in kernel.dtypes)
 
 
 def needs(kernel: KernelInfo) -> str:

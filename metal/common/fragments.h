@@ -4,6 +4,9 @@
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 
+#include "metal/common/epilogue.h"
+#include "metal/shared/params.h"
+
 namespace mlx_gemm {
 
 // Of the first of the two elements that a lane holds; the second is in the next column. The map is not in Apple's
@@ -64,6 +67,33 @@ METAL_FUNC void multiply_fragments(
 #pragma clang loop unroll(full)
     for (int j = 0; j < FN; ++j) {
       metal::simdgroup_multiply_accumulate(acc[i * FN + j], a[i], b[j], acc[i * FN + j]);
+    }
+  }
+}
+
+// Writes a SIMD group's fragments, whose first element is (row0, column0) of a tile with `rows` x `columns` inside D.
+template <typename O, int FM, int FN>
+METAL_FUNC void store_fragments(
+    thread metal::simdgroup_float8x8* acc,
+    device O* d,
+    EpilogueTile<O> tile,
+    FragmentPosition first,
+    int rows,
+    int columns,
+    constant FusedGemmParams& p) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < FM; ++i) {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < FN; ++j) {
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 2; ++e) {
+        const int row = first.row + 8 * i;
+        const int column = first.column + 8 * j + e;
+        if (row < rows && column < columns) {
+          const float product = acc[i * FN + j].thread_elements()[e];
+          d[size_t(row) * size_t(p.N) + column] = finish(product, tile, row, column, p);
+        }
+      }
     }
   }
 }
