@@ -76,13 +76,15 @@ sanitize: build
 	build/sanitize/check_kernels
 	build/sanitize/check_layout
 	build/sanitize/check_select
+	build/sanitize/check_cpu
 
 address-spaces: build
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[check]'
 	PYTHON="$(CURDIR)/$(BIN)/python" $(KERNEL_CHECK) -B build/address-spaces -DMLX_GEMM_ADDRESS_SPACES=ON \
 	  -DCMAKE_CXX_COMPILER="$(CURDIR)/tests/cpp/zig-c++"
-	PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/cmake --build build/address-spaces --target check_kernels
+	PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/cmake --build build/address-spaces --target check_kernels check_cpu
 	build/address-spaces/check_kernels
+	build/address-spaces/check_cpu
 
 # Needs qemu-user-static and g++-aarch64-linux-gnu (Debian's names).
 aarch64: build
@@ -91,6 +93,7 @@ aarch64: build
 	qemu-aarch64-static build/aarch64/check_kernels
 	qemu-aarch64-static build/aarch64/check_layout
 	qemu-aarch64-static build/aarch64/check_select
+	qemu-aarch64-static build/aarch64/check_cpu
 
 # Wheels for macOS on arm64, built and checked here (docs/apple.md), one for each of MACOS_PYTHONS; by default for the
 # Python in .venv. The package index is asked once for MLX's own macOS wheels.

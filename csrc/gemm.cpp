@@ -144,9 +144,8 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const auto operand = [&](const mx::array& input, const std::optional<Strided>& copied) {
     encoder.set_input_array(input);
-    CpuOperand result{.data = input.data<void>()};
+    CpuOperand result{input.data<void>(), copied, nullptr};
     if (copied) {
-      result.layout = *copied;
       mx::array copy({copied->shape.begin(), copied->shape.end()}, input.dtype(), nullptr, {});
       copy.set_data(mx::allocator::malloc(copy.nbytes()));
       result.copy = copy.data<void>();

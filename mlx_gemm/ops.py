@@ -56,8 +56,8 @@ def matmul(
         >>> matmul(mx.ones((2, 3)), mx.ones((3, 4))).shape
         (2, 4)
     """
-    check_precision("matmul", precision)
-    check_stream("matmul", stream)  # an int would pass for a device
+    if precision is not None or stream is not None:
+        check_request("matmul", precision=precision, stream=stream)
     try:
         return _ext.matmul(a, b, kernel=kernel, out_dtype=out_dtype, stream=stream)
     except TypeError:
@@ -152,8 +152,8 @@ def linear(
         >>> linear(mx.ones((5, 3)), mx.ones((4, 3)), mx.zeros(4), activation="relu").shape
         (5, 4)
     """
-    check_precision("linear", precision)
-    check_stream("linear", stream)
+    if precision is not None or stream is not None:
+        check_request("linear", precision=precision, stream=stream)
     try:
         return _ext.linear(
             x, weight, bias, activation=activation, residual=residual, kernel=kernel, out_dtype=out_dtype, stream=stream
@@ -199,10 +199,6 @@ def check_request(
             raise TypeError(f"[mlx_gemm.{op}] {name} must be a name or None, got {type(value).__name__}")
     if out_dtype is not None and not isinstance(out_dtype, mx.Dtype):
         raise TypeError(f"[mlx_gemm.{op}] out_dtype must be an mlx.core.Dtype or None, got {type(out_dtype).__name__}")
-    check_stream(op, stream)
-
-
-def check_stream(op: str, stream: object) -> None:
     if stream is not None and not isinstance(stream, Stream):
         raise TypeError(f"[mlx_gemm.{op}] stream must be a stream, a device or None, got {type(stream).__name__}")
 

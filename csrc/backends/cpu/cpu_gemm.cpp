@@ -67,10 +67,10 @@ void run_kernel(const CpuGemm& gemm, const void* a, const void* b) {
 }  // namespace
 
 const void* CpuOperand::addressable(Dtype dtype) const {
-  if (copy == nullptr) {
+  if (!copied) {
     return data;
   }
-  copy_row_contiguous({data, bytes_per_element(dtype)}, layout, copy);
+  copy_row_contiguous({data, bytes_per_element(dtype)}, *copied, copy);
   return copy;
 }
 

@@ -2,6 +2,8 @@
 // Metal host runtime.
 #pragma once
 
+#include <optional>
+
 #include "csrc/backends/cpu/epilogue.h"
 #include "csrc/backends/fused_launch.h"
 #include "csrc/layout.h"
@@ -9,11 +11,11 @@
 
 namespace mlx_gemm {
 
-// An operand in memory. One that nothing can address there has a layout, and a place for its copy.
+// An operand in memory: where it lies, and what of it is copied to where.
 struct CpuOperand {
-  const void* data = nullptr;
-  Strided layout = {};
-  void* copy = nullptr;
+  const void* data;
+  std::optional<Strided> copied;
+  void* copy;
 
   const void* addressable(Dtype dtype) const;
 };
