@@ -52,16 +52,30 @@ def section(records: list[dict[str, Any]]) -> str:
         f"{' with changes' if first['git_dirty'] else ''}, {first['date'][:10]}. `{first['command']}`; medians of "
         "samples taken in turns, every result checked against float64.",
         "",
-        f"| M=N=K, float32 | what | GFLOP/s | ratio to {first['baseline']} |",
-        "|---|---|---:|---:|",
+        "| M=N=K, float32 unless it says else | what | ms | GFLOP/s | ratio | to |",
+        "|---|---|---:|---:|---:|---|",
     ]
-    lines += [f"| {size(r)} | `{r['candidate']}` | {r['gflops']:.1f} | {r['ratio']:.2f} |" for r in records]
+    lines += [
+        f"| {size(r)} | `{r['candidate']}` | {r['median_s'] * 1e3:.3g} | {speed(r)} | {r['ratio']:.2f} "
+        f"| `{r['baseline']}` |"
+        for r in records
+    ]
     return "\n".join(lines) + "\n"
 
 
 def size(record: dict[str, Any]) -> str:
+    if "llama" in record:
+        return f"llama, {record['tokens']} tokens"
     m, n, k = record["m"], record["n"], record["k"]
-    return str(m) if m == n == k else f"{m} x {n} x {k}"
+    parts = [str(m) if m == n == k else f"{m} x {n} x {k}"]
+    if record.get("batch", 1) != 1:
+        parts.insert(0, f"{record['batch']} of")
+    parts += [record[key] for key, usual in (("layout", "nn"), ("dtype", "float32")) if record.get(key, usual) != usual]
+    return " ".join(parts)
+
+
+def speed(record: dict[str, Any]) -> str:
+    return f"{record['gflops']:.1f}" if "gflops" in record else ""
 
 
 def rewritten(readme: str, table: str) -> str:

@@ -9,10 +9,12 @@ machine is busy. benchmarks/report.py turns committed lines into the README's ta
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import mlx.core as mx
 from tqdm import tqdm
 
-from mlx_gemm import bench, kernels, machine
+from mlx_gemm import bench, demo_model, kernels, machine
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,21 +38,61 @@ RETRY_AFTER_S = 15
 def names_of(case: dict[str, Any]) -> list[str]:
     """The candidates of a case: those named, then the families' kernels in the registry's order."""
     families = case.get("families", [])
-    return [*case["candidates"], *(k.name for k in kernels() if k.family in families)]
+    named = [name for name in case["candidates"] if name != "torch" or importlib.util.find_spec("torch")]
+    return [*named, *(k.name for k in kernels() if k.family in families)]
+
+
+def shape_of(case: dict[str, Any]) -> bench.Shape:
+    """M, N, K and, where it is not the usual one, type, layout and batch."""
+    lengths = [case["size"]] * 3 if "size" in case else [case[name] for name in ("m", "n", "k")]
+    return bench.Shape(*lengths, **{name: case[name] for name in ("dtype", "layout", "batch") if name in case})
+
+
+Measure = Callable[..., list[dict[str, Any]]]
+
+
+def measure_products(case: dict[str, Any], suite: dict[str, Any], seed: int, **options: Any) -> list[dict[str, Any]]:
+    """Records of the candidates for one product."""
+    stream = mx.Device(getattr(mx, suite["device"]))
+    timings = bench.compare(shape_of(case), names_of(case), seed=seed, stream=stream, **options)
+    return bench.records(shape_of(case), timings, suite["baseline"])
+
+
+def measure_llama(case: dict[str, Any], suite: dict[str, Any], seed: int, **options: Any) -> list[dict[str, Any]]:
+    """Records of a llama before and after `nn.swap`; its time is that of a whole prefill."""
+    with mx.stream(mx.Device(getattr(mx, suite["device"]))):
+        pair = demo_model.swap_pair(demo_model.Config(**case["llama"]), (1, case["tokens"]))
+        before, after = bench.measure(pair.candidates, pair.oracle, **options)
+    return [
+        {
+            "candidate": timing.name,
+            "llama": case["llama"],
+            "tokens": case["tokens"],
+            "median_s": timing.median_s,
+            "p10_s": timing.p10_s,
+            "p90_s": timing.p90_s,
+            "samples": len(timing.samples_s),
+            "baseline": before.name,
+            "ratio": before.median_s / timing.median_s,
+        }
+        for timing in (before, after)
+    ]
 
 
 def measure_case(case: dict[str, Any], suite: dict[str, Any], seed: int, attempts: int) -> list[dict[str, Any]]:
     """Records of one case; a busy machine is given a few chances to calm down."""
-    shape, names = bench.Shape(case["size"], case["size"], case["size"]), names_of(case)
+    measure: Measure = measure_llama if "llama" in case else measure_products
+    settings = bench.Settings(**suite.get("settings", {}))
+    total = settings.rounds * (2 if "llama" in case else len(names_of(case)))
     for attempts_left in reversed(range(attempts)):
         canary = bench.Canary()
-        with tqdm(total=bench.Settings().rounds * len(names), desc=case["name"], leave=False, disable=None) as bar:
+        with tqdm(total=total, desc=case["name"], leave=False, disable=None) as bar:
             try:
-                timings = bench.compare(
-                    shape,
-                    names,
-                    seed=seed,
-                    stream=mx.Device(getattr(mx, suite["device"])),
+                records = measure(
+                    case,
+                    suite,
+                    seed,
+                    settings=settings,
                     canary=canary,
                     progress=lambda name, bar=bar: bar.update(),
                 )
@@ -60,7 +102,7 @@ def measure_case(case: dict[str, Any], suite: dict[str, Any], seed: int, attempt
                     raise
                 time.sleep(RETRY_AFTER_S)
     watch = {"canary_slowdown": canary.slowdown, "canary_least_share": min(canary.shares)}
-    return [{"case": case["name"], **record, **watch} for record in bench.records(shape, timings, suite["baseline"])]
+    return [{"case": case["name"], **record, **watch} for record in records]
 
 
 def run(suite_name: str, suite: dict[str, Any], seed: int, attempts: int) -> list[dict[str, Any]]:
@@ -93,7 +135,9 @@ def main() -> int:
     path = folder / f"{options.suite}-{records[0]['date'].replace(':', '').replace('+0000', 'Z')}.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     for record in records:
-        print(f"{record['case']:16} {record['candidate']:28} {record['gflops']:8.1f} GFLOP/s  {record['ratio']:6.2f}x")
+        print(
+            f"{record['case']:20} {record['candidate']:28} {record['median_s'] * 1e3:10.4f} ms  {record['ratio']:6.2f}x"
+        )
     print(f"wrote {path.relative_to(FOLDER.parent)}")
     return 0
 

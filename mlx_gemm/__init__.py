@@ -1,7 +1,7 @@
 """Hand-written GEMM kernels for MLX.
 
-`matmul`, `addmm` and `linear` are lazy, differentiable MLX ops. On a CPU stream float32 runs on a fast BLAS, or, when a
-kernel is named, on that very Metal kernel through the package's Metal host runtime.
+`matmul`, `addmm` and `linear` are lazy, differentiable MLX ops. On a CPU stream of Linux every type runs on OpenBLAS or
+micro-kernels of this package, or, when a kernel is named, on that very Metal kernel through the Metal host runtime.
 """
 
 from __future__ import annotations

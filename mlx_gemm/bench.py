@@ -2,7 +2,8 @@
 
     timings = compare(Shape(1024, 1024, 1024), ["mlx_gemm", "mx.matmul", "numpy"])
 
-A candidate is a name: "mlx_gemm" (the kernel that `matmul` picks), "mx.matmul", "numpy", or a kernel of the registry.
+A candidate is a name: "mlx_gemm" (the kernel that `matmul` picks), "mx.matmul", "numpy", "torch", or a kernel of the
+registry.
 """
 
 from __future__ import annotations
@@ -39,22 +40,39 @@ class MachineBusy(RuntimeError):
 
 @dataclass(frozen=True)
 class Shape:
-    """C[M, N] = A[M, K] B[K, N]."""
+    """C[M, N] = A[M, K] B[K, N], `batch` times; in layout "nt" B is the transpose of an array in memory."""
 
     M: int
     N: int
     K: int
+    dtype: str = "float32"
+    layout: str = "nn"
+    batch: int = 1
 
     @property
     def flops(self) -> int:
-        return 2 * self.M * self.N * self.K
+        return 2 * self.M * self.N * self.K * self.batch
 
     def operands(self, seed: int = 0) -> tuple[mx.array, mx.array]:
-        """A and B, float32, normally distributed."""
+        """A and B, normally distributed.
+
+        Raises:
+            ValueError: another layout than "nn" or "nt".
+        """
+        if self.layout not in ("nn", "nt"):
+            raise ValueError(f"[mlx_gemm.bench.Shape] layout must be 'nn' or 'nt', got {self.layout!r}")
         random = np.random.default_rng(seed)
-        a = random.standard_normal((self.M, self.K), dtype=np.float32)
-        b = random.standard_normal((self.K, self.N), dtype=np.float32)
-        return mx.array(a), mx.array(b)
+        many = () if self.batch == 1 else (self.batch,)
+        transposed = self.layout == "nt"
+        b_shape = (self.N, self.K) if transposed else (self.K, self.N)
+        with mx.stream(mx.cpu):
+            a, b = (
+                mx.array(random.standard_normal(many + shape, dtype=np.float32)).astype(getattr(mx, self.dtype))
+                for shape in ((self.M, self.K), b_shape)
+            )
+            b = mx.swapaxes(b, -1, -2) if transposed else b
+            mx.eval(a, b)
+        return a, b
 
 
 @dataclass(frozen=True)
@@ -65,11 +83,13 @@ class Candidate:
         name: for the records.
         run: computes, waits for the result, and returns it.
         settle_s: seconds that its idle threads stay busy after `run` has returned.
+        values: makes an array for the check of what `run` returns.
     """
 
     name: str
     run: Callable[[], Any]
     settle_s: float = 0.0
+    values: Callable[[Any], Any] = lambda result: result
 
 
 @dataclass(frozen=True)
@@ -268,25 +288,38 @@ def measure(
 
 
 def _error_fraction(candidate: Candidate, oracle: Oracle) -> float:
-    worst, at = oracle.worst(candidate.run())
+    worst, at = oracle.worst(candidate.values(candidate.run()))
     if worst > 1:
         raise WrongResult(f"{candidate.name} is wrong: its error at {at} is {worst:.3g} times the bound")
     return worst
 
 
-def candidate(name: str, a: mx.array, b: mx.array, stream: StreamOrDevice = None) -> Candidate:
-    """The candidate of that name for the product `a @ b` of float32 matrices.
+def _held(x: mx.array, layout: str) -> Any:
+    """NumPy's float32 copy, which lies in memory as `x` does."""
+    wide = x.astype(mx.float32)
+    return np.array(mx.swapaxes(wide, -1, -2)).swapaxes(-1, -2) if layout == "nt" else np.array(wide)
+
+
+def candidate(name: str, a: mx.array, b: mx.array, stream: StreamOrDevice = None, layout: str = "nn") -> Candidate:
+    """The candidate of that name for the product `a @ b`. NumPy's is for float32 alone.
 
     Raises:
+        ImportError: "torch" where PyTorch is not installed.
         ValueError: the kernel does not exist or cannot run these shapes (when the candidate runs).
     """
     if name == "numpy":
-        left, right = np.array(a), np.array(b)
+        left, right = _held(a, "nn"), _held(b, layout)
         return Candidate(name, lambda: left @ right, BLAS_SETTLE_S)
+    if name == "torch":
+        import torch
+
+        kind = getattr(torch, str(a.dtype).rpartition(".")[2])
+        x, y = (torch.from_numpy(_held(*operand)).to(kind) for operand in ((a, "nn"), (b, layout)))
+        return Candidate(name, lambda: x @ y, BLAS_SETTLE_S, lambda result: result.float().numpy())
     if name == "mx.matmul":
         return Candidate(name, lambda: evaluated(mx.matmul(a, b, stream=stream)))
     if name == "mlx_gemm":
-        return Candidate(name, lambda: evaluated(matmul(a, b, stream=stream)), BLAS_SETTLE_S)
+        return Candidate(name, lambda: evaluated(matmul(a, b, stream=stream)))
     return Candidate(name, lambda: evaluated(matmul(a, b, kernel=name, stream=stream)))
 
 
@@ -306,7 +339,7 @@ def compare(
     canary: Canary | None = None,
     progress: Progress = lambda name: None,
 ) -> list[Timing]:
-    """Measure the named candidates on one random float32 product. See `measure` for the rest.
+    """Measure the named candidates on one random product. See `measure` for the rest.
 
     Example:
         >>> quick = Settings(warmup_s=0, sample_s=0, rounds=3)
@@ -314,8 +347,10 @@ def compare(
         ['mlx_gemm', 'numpy']
     """
     a, b = shape.operands(seed)
-    candidates = [candidate(name, a, b, stream) for name in names]
-    return measure(candidates, Oracle.of_product(a, b), settings=settings, canary=canary, progress=progress)
+    candidates = [candidate(name, a, b, stream, shape.layout) for name in names]
+    return measure(
+        candidates, Oracle.of_product(a, b, shape.dtype), settings=settings, canary=canary, progress=progress
+    )
 
 
 def records(shape: Shape, timings: Sequence[Timing], baseline: str) -> list[dict[str, str | int | float]]:
@@ -333,7 +368,9 @@ def records(shape: Shape, timings: Sequence[Timing], baseline: str) -> list[dict
             "m": shape.M,
             "n": shape.N,
             "k": shape.K,
-            "dtype": "float32",
+            "dtype": shape.dtype,
+            "layout": shape.layout,
+            "batch": shape.batch,
             "median_s": timing.median_s,
             "p10_s": timing.p10_s,
             "p90_s": timing.p90_s,

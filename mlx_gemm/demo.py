@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 
 import mlx.core as mx
-import numpy as np
 from tqdm import tqdm
 
-from mlx_gemm import _ext, bench, demo_model, ladder, machine, nn
+from mlx_gemm import _ext, bench, demo_model, ladder, machine
 from mlx_gemm.kernels import KernelInfo
-from mlx_gemm.oracle import Oracle, to_float64
 
 BASELINE = "mx.matmul"
 LIBRARIES = ["mlx_gemm", BASELINE, "numpy"]
@@ -18,9 +16,6 @@ SIZES = (256, 512)
 TENSOROPS_SIZE = 1024
 MODEL = demo_model.Config()
 TOKENS = (2, 64)
-
-# Of the largest logit: float32 sums in another order, through all layers.
-LOGIT_TOLERANCE = 1e-4
 
 
 def run() -> None:
@@ -68,28 +63,21 @@ def show_swap(config: demo_model.Config) -> None:
         bench.WrongResult: the logits differ.
     """
     with mx.stream(mx.cpu):
-        plain, origin = demo_model.build(config)
-        ours, _ = demo_model.build(config)
-        swapped = nn.swap(ours)
-        tokens = mx.random.randint(0, config.vocabulary, TOKENS)
-        candidates = [
-            bench.Candidate("mlx.nn.Linear", lambda: bench.evaluated(plain(tokens))),
-            bench.Candidate("mlx_gemm.nn.Linear", lambda: bench.evaluated(ours(tokens)), bench.BLAS_SETTLE_S),
-        ]
-        logits = to_float64(plain(tokens))
-        oracle = Oracle(logits, np.full_like(logits, LOGIT_TOLERANCE * np.abs(logits).max()))
-        with tqdm(total=len(candidates) * ladder.QUICK.rounds, desc="llama", leave=False, disable=None) as bar:
-            timings = bench.measure(candidates, oracle, settings=ladder.QUICK, progress=lambda name: bar.update())
+        pair = demo_model.swap_pair(config, TOKENS)
+        with tqdm(total=len(pair.candidates) * ladder.QUICK.rounds, desc="llama", leave=False, disable=None) as bar:
+            timings = bench.measure(
+                pair.candidates, pair.oracle, settings=ladder.QUICK, progress=lambda name: bar.update()
+            )
     rows = [
         (t.name, f"{t.median_s * 1e3:.1f}", f"{timings[0].median_s / t.median_s:.2f}x", f"{difference(t):.1e}")
         for t in timings
     ]
-    print(f"A llama of {origin}: {config.layers} layers of width {config.width}, {TOKENS[0]} x {TOKENS[1]} tokens")
+    print(f"A llama of {pair.origin}: {config.layers} layers of width {config.width}, {TOKENS[0]} x {TOKENS[1]} tokens")
     print(ladder.format_table(("", "ms", "vs mlx.nn.Linear", "difference / largest logit"), rows))
-    swapped.restore()
-    print(f"nn.swap replaced {swapped.count} layers in place; restore() has put them back.")
+    pair.swapped.restore()
+    print(f"nn.swap replaced {pair.swapped.count} layers in place; restore() has put them back.")
 
 
 def difference(timing: bench.Timing) -> float:
     """The largest difference of a logit, relative to the largest logit."""
-    return timing.error_fraction * LOGIT_TOLERANCE
+    return timing.error_fraction * demo_model.LOGIT_TOLERANCE

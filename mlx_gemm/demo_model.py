@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
+
+import mlx_gemm.nn as swap
+from mlx_gemm import bench
+from mlx_gemm.oracle import Oracle, to_float64
+
+# Of the largest logit: float32 sums in another order, through all layers.
+LOGIT_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,31 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.lm_head(self.norm(x))
+
+
+@dataclass(frozen=True)
+class SwapPair:
+    """Two equal models, one of them after `mlx_gemm.nn.swap`, as benchmark candidates with the same logits."""
+
+    candidates: list[bench.Candidate]
+    oracle: Oracle
+    swapped: swap.Swap
+    origin: str
+
+
+def swap_pair(config: Config, tokens: tuple[int, int]) -> SwapPair:
+    """The pair for random tokens `[B, L]`."""
+    plain, origin = build(config)
+    ours, _ = build(config)
+    swapped = swap.swap(ours)
+    text = mx.random.randint(0, config.vocabulary, tokens)
+    candidates = [
+        bench.Candidate("mlx.nn.Linear", lambda: bench.evaluated(plain(text))),
+        bench.Candidate("mlx_gemm.nn.Linear", lambda: bench.evaluated(ours(text))),
+    ]
+    logits = to_float64(plain(text))
+    oracle = Oracle(logits, np.full_like(logits, LOGIT_TOLERANCE * np.abs(logits).max()))
+    return SwapPair(candidates, oracle, swapped, origin)
 
 
 def build(config: Config = Config(), seed: int = 0) -> tuple[nn.Module, str]:

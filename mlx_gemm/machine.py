@@ -46,6 +46,8 @@ def facts() -> dict[str, Fact]:
         "numpy_blas": numpy_blas(),
         "blas": environment["blas"] or "none",
         "host_isa": environment["isa"],
+        "cpu_isa": environment["cpu_isa"],
+        "cpu_threads": environment["threads"],
         "gpu": environment["gpu"] or "none",
     }
 

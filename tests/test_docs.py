@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 RECORD = {
     "suite": "foundation", "case": "automatic-1024", "candidate": "mlx_gemm", "baseline": "mx.matmul",
-    "m": 1024, "n": 1024, "k": 1024, "gflops": 123.456, "ratio": 20.504, "date": "2026-01-02T03:04:05+00:00",
+    "m": 1024, "n": 1024, "k": 1024, "median_s": 0.0174, "gflops": 123.456, "ratio": 20.504,
+    "date": "2026-01-02T03:04:05+00:00",
     "command": "python benchmarks/run.py foundation", "git_sha": "0123456789abcdef", "git_dirty": False,
     "machine": {"cpu": "Some CPU", "cores": 2, "os": "Linux 6 x86_64", "mlx": "0", "numpy": "1", "numpy_blas": "b 1"},
 }  # fmt: skip
@@ -79,7 +80,7 @@ def test_committed_results_hold_nothing_private() -> None:
 
 def test_a_section_quotes_the_records() -> None:
     text = report.render({"some-cpu": [RECORD]})
-    assert "| 1024 | `mlx_gemm` | 123.5 | 20.50 |" in text
+    assert "| 1024 | `mlx_gemm` | 17.4 | 123.5 | 20.50 | `mx.matmul` |" in text
     assert "**Some CPU, 2 cores**" in text
     assert "commit 0123456789," in text
 

@@ -76,7 +76,9 @@ def read_wheel(path: Path) -> Wheel:
 
 
 def package_files() -> set[str]:
-    return {f"{PACKAGE}/{p.name}" for p in (ROOT / PACKAGE).iterdir() if p.suffix == ".py" or p.name == "py.typed"}
+    return {
+        f"{PACKAGE}/{p.name}" for p in (ROOT / PACKAGE).iterdir() if p.suffix in (".py", ".pyi") or p.name == "py.typed"
+    }
 
 
 # ---- The checks: each yields what is wrong ----

@@ -20,9 +20,11 @@ OLD_NAMES = {
     "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE6sentryC1ERS3_b",  # istream::sentry
     "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEErsERj",  # istream >> unsigned
     "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEErsERm",  # istream >> unsigned long
+    "__ZNSt3__16thread6detachEv",  # thread::detach
     "__ZNSt3__19to_stringEj",  # to_string(unsigned)
     "__ZNSt3__19to_stringEx",  # to_string(long long)
     "__ZNSt3__19to_stringEy",  # to_string(unsigned long long)
+    "__ZTINSt3__112system_errorE",  # the type of system_error, to catch it
 }
 
 TEXT = """\
