@@ -102,17 +102,17 @@ void bind_kernel_info(nb::module_& m) {
       .def_ro("threadgroup_bytes", &KernelInfo::threadgroup_bytes)
       .def_ro("min_generation", &KernelInfo::min_generation, "Apple GPU generation: 13 is M1, 17 is M5.")
       .def_ro("min_os", &KernelInfo::min_os, "macOS version, 100*major + minor.")
-      .def_prop_ro("dtype_in", [](const KernelInfo& k) { return to_string(k.in); })
+      .def_prop_ro("dtypes", &dtypes_of, "Types of the operands; the result has the same, or float32.")
       .def_prop_ro("dtype_accumulate", [](const KernelInfo& k) { return to_string(k.accumulate); })
-      .def_prop_ro("dtype_out", [](const KernelInfo& k) { return to_string(k.out); })
       .def_prop_ro("math", [](const KernelInfo& k) { return to_string(k.math); })
       .def_prop_ro("layouts", &layouts_of)
       .def_ro("deterministic", &KernelInfo::deterministic)
       .def_prop_ro("role", [](const KernelInfo& k) { return to_string(k.role); })
       .def_ro("summary", &KernelInfo::summary)
       .def_prop_ro(
-          "metal_source", [](const KernelInfo& k) { return kernel_source(k.name); },
-          "The Metal file that a GPU compiles at run time.")
+          "metal_source",
+          [](const KernelInfo& k) { return kernel_source(function_name(k, Dtype::float32, Dtype::float32)); },
+          "The Metal file that a GPU compiles at run time, for float32.")
       .def(
           "requested_read_bytes",
           [](const KernelInfo& k, int64_t M, int64_t N, int64_t K) {
@@ -223,12 +223,12 @@ void bind_ops(nb::module_& m) {
   m.def(
       "explain",
       [](const mx::array& a, const mx::array& b, const MaybeArray& c, const MaybeArray& bias, const Name& activation,
-         const Name& kernel, const MaybeDtype& out_dtype, const mx::StreamOrDevice& stream) {
+         const Name& device, const Name& kernel, const MaybeDtype& out_dtype, const mx::StreamOrDevice& stream) {
         nb::gil_scoped_release released;
-        return explain({a, b, c, bias}, parse_activation("explain", activation), {kernel, out_dtype, stream});
+        return explain({a, b, c, bias}, parse_activation("explain", activation), {{kernel, out_dtype, stream}, device});
       },
       "a"_a, "b"_a, nb::kw_only(), "c"_a = nb::none(), "bias"_a = nb::none(), "activation"_a = nb::none(),
-      "kernel"_a = nb::none(), "out_dtype"_a = nb::none(), "stream"_a = nb::none());
+      "device"_a = nb::none(), "kernel"_a = nb::none(), "out_dtype"_a = nb::none(), "stream"_a = nb::none());
   m.def(
       "assign", [](mx::array& target, const mx::array& value) { target.overwrite_descriptor(value); }, "target"_a,
       "value"_a, "Makes an array object stand for another value, as the in-place operators do.");
@@ -272,14 +272,14 @@ void bind_host_runtime(nb::module_& m) {
 
 Args:
     kernel: a name from kernels().
-    a: [M, K] float32.
-    b: [K, N] float32.
+    a: [M, K], of a type that the kernel multiplies.
+    b: [K, N], of the same type.
     check: bounds-check and count every memory access.
     seed: shuffles the order of threads and threadgroups.
     mode: 'auto', 'lanes' (one fiber per thread) or 'uniform' (one per SIMD group).
 
 Returns:
-    The product [M, N], float32, and a Report.
+    The product [M, N] of that type, and a Report.
 
 Raises:
     ValueError: an unknown kernel or mode, or shapes, types or a mode that the kernel cannot run.

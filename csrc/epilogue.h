@@ -20,6 +20,8 @@ struct Epilogue {
 
   // The product is the result.
   bool is_identity() const { return alpha == 1.0f && !has_c && !has_residual && activation == Activation::none; }
+  // More than mx.addmm can do.
+  bool fuses() const { return has_residual || activation != Activation::none; }
   bool operator==(const Epilogue&) const = default;
 };
 

@@ -1,8 +1,10 @@
 #include "csrc/explain.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 
+#include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/device_traits.h"
 #include "csrc/check.h"
 #include "mlx/transforms.h"
@@ -30,12 +32,25 @@ Epilogue epilogue_of(const ExplainOperands& operands, Activation activation) {
   return {.has_c = operands.c || operands.bias, .activation = activation};
 }
 
+DeviceTraits device_asked_for(std::string_view op, const std::optional<std::string>& architecture,
+                              const mx::Stream& stream) {
+  if (!architecture) {
+    return device_traits(stream);
+  }
+  const DeviceTraits device = apple_gpu_traits(
+      {.architecture = *architecture, .os_version = "26.2", .tf32_setting = std::getenv("MLX_ENABLE_TF32")});
+  if (device.generation == 0) {
+    reject(op, "expected a device such as 'applegpu_g17g', got '", *architecture, "'");
+  }
+  return device;
+}
+
 }  // namespace
 
-Explanation explain(const ExplainOperands& given, Activation activation, const Request& request) {
+Explanation explain(const ExplainOperands& given, Activation activation, const ExplainRequest& request) {
   constexpr std::string_view kOp = "explain";
   const mx::Stream s = mx::to_stream(request.stream);
-  const DeviceTraits device = device_traits(s);
+  const DeviceTraits device = device_asked_for(kOp, request.device, s);
   const GemmOptions options{.kernel = kernel_named(kOp, request.kernel), .op = kOp};
   const mx::Dtype type = promoted_type(kOp, {given.a, given.b});
   check_out_dtype(kOp, type, request.out_dtype);
@@ -49,19 +64,24 @@ Explanation explain(const ExplainOperands& given, Activation activation, const R
   if (given.c) {
     check_addend(kOp, "c", with_axes(*given.c, added_axes(given.a, given.b), s).shape(), shape);
   }
+  const mx::Dtype out = request.out_dtype.value_or(type);
+  const Epilogue epilogue = epilogue_of(given, activation);
+  const ProductKind kind{dtype_of(type), dtype_of(out), epilogue.fuses()};
+  const Problem built = problem_of(a.shape(), b.shape(), kind, {options.kernel, device.backend});
   if (options.kernel != nullptr) {
-    check_named_kernel(options, a, b, device);
+    check_named_kernel(options, built, device);
   }
-  const Dtype dtype = dtype_of(a.dtype());
-  const Problem built = problem_of(a.shape(), b.shape(), dtype, {options.kernel, device.backend});
-  const Plan plan = planned(built, device, options.kernel);
+  Plan plan = planned(built, device, options.kernel);
 
   mx::eval({a, b});
+  // The layout that the caller has, not that of copies.
+  const Problem problem = problem_of(a, b, kind, {nullptr, device.backend});
+  if (device.backend == Backend::metal && plan.route == Route::kernel && options.kernel == nullptr) {
+    const Plan laid_out = choose(problem, device);
+    plan = laid_out.route == Route::kernel ? laid_out : plan;
+  }
   const GemmView view = view_operands(a, b, {plan.kernel, device.backend});
-  // The layout that the caller has, not that of the copies.
-  const Problem problem = view_operands(a, b, {nullptr, device.backend}).problem;
-  Explanation result{problem, epilogue_of(given, activation), plan};
-  result.problem.dtype = dtype;
+  Explanation result{problem, epilogue, plan};
   result.plan.rejected = rejections(built, device, result.plan);
   if (result.plan.route != Route::mlx) {
     result.plan.copies = view.copies();

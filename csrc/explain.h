@@ -22,8 +22,12 @@ struct ExplainOperands {
   std::optional<mx::array> bias;
 };
 
+struct ExplainRequest : Request {
+  std::optional<std::string> device;  // architecture of an Apple GPU on macOS 26.2, at hand or not; else the stream's
+};
+
 // Evaluates the operands.
-Explanation explain(const ExplainOperands& operands, Activation activation, const Request& request);
+Explanation explain(const ExplainOperands& operands, Activation activation, const ExplainRequest& request);
 
 std::string to_string(const Explanation& explanation);
 

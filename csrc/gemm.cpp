@@ -1,6 +1,7 @@
 #include "csrc/gemm.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "csrc/backends/cpu/cpu_gemm.h"
 #include "csrc/backends/cpu/pending_products.h"
@@ -31,11 +32,45 @@ std::vector<int64_t> broadcast_strides(const mx::array& addend, const mx::Shape&
   return strides;
 }
 
-Addressing addressing_for(const Executor& executor) {
-  Addressing addressing = executor.kernel == nullptr ? kBlasAddressing : addressing_of(*executor.kernel);
+Addressing addressing_for(const Executor& executor, const mx::array& a) {
+  const KernelInfo* kernel = executor.kernel;
+  Addressing addressing =
+      kernel == nullptr ? kBlasAddressing : addressing_of(*kernel, dtype_of(a.dtype()), a.shape(-1));
   addressing.join_rows = executor.joins_rows();
-  addressing.copy_to_join = executor.backend == Backend::metal;  // its rules apply to all rows
+  // The rules of a kernel of the ladder apply to all rows.
+  addressing.copy_to_join = executor.backend == Backend::metal && (kernel == nullptr || !kernel->fused());
   return addressing;
+}
+
+// The operands and addends of a production kernel.
+struct FusedView {
+  GemmView view;
+  FusedEpilogue epilogue;
+};
+
+FusedView view_fused(const std::vector<mx::array>& inputs, const mx::Shape& shape, const Executor& executor,
+                     const Epilogue& epilogue) {
+  const auto addend = [&](size_t input, const GemmView& view) {
+    return view_addend({{shape.begin(), shape.end()}, broadcast_strides(inputs[input], shape)}, view);
+  };
+  Addressing addressing = addressing_for(executor, inputs[0]);
+  const size_t residual = epilogue.has_c ? 3 : 2;
+  for (;;) {
+    const GemmView view = view_gemm(layout_of(inputs[0]), layout_of(inputs[1]), addressing);
+    const auto c_view = epilogue.has_c ? addend(2, view) : AddendView{};
+    const auto residual_view = epilogue.has_residual ? addend(residual, view) : AddendView{};
+    if (c_view && residual_view) {
+      return {view, {epilogue, *c_view, *residual_view}};
+    }
+    addressing.join_rows = false;  // no stride of an addend covers the rows that were joined
+  }
+}
+
+Problem of_kind(Problem problem, const ProductKind& kind) {
+  problem.dtype = kind.dtype;
+  problem.out = kind.out;
+  problem.fuses = kind.fuses;
+  return problem;
 }
 
 }  // namespace
@@ -68,23 +103,23 @@ mx::Shape product_shape(std::string_view op, const mx::Shape& a, const mx::Shape
   return shape;
 }
 
-Problem problem_of(const mx::Shape& a, const mx::Shape& b, Dtype dtype, const Executor& executor) {
+Problem problem_of(const mx::Shape& a, const mx::Shape& b, const ProductKind& kind, const Executor& executor) {
   // Copies are row-contiguous and always addressable; what they may not exceed is for unsupported() to say.
   const Addressing addressing{.join_rows = executor.joins_rows()};
-  Problem problem = view_gemm(row_contiguous(a), row_contiguous(b), addressing).problem;
-  problem.dtype = dtype;
-  return problem;
+  return of_kind(view_gemm(row_contiguous(a), row_contiguous(b), addressing).problem, kind);
 }
 
-void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTraits& device, const mx::Shape& a,
-                  const mx::Shape& b) {
-  const Problem problem = problem_of(a, b, Dtype::float32, {&kernel, device.backend});
+Problem problem_of(const mx::array& a, const mx::array& b, const ProductKind& kind, const Executor& executor) {
+  return of_kind(view_operands(a, b, executor).problem, kind);
+}
+
+void check_kernel(std::string_view op, const KernelInfo& kernel, const DeviceTraits& device, const Problem& problem) {
   const bool empty = problem.M == 0 || problem.N == 0 || problem.K == 0 || problem.batch == 0;
   if (empty) {
     return;  // never reaches a kernel
   }
   if (const auto broken = unsupported(kernel, problem, device)) {
-    reject(op, *broken, ", from a=", a, " b=", b);
+    reject(op, *broken, ", for ", describe(problem));
   }
 }
 
@@ -97,7 +132,7 @@ void check_addend(std::string_view op, std::string_view name, const mx::Shape& a
 }
 
 GemmView view_operands(const mx::array& a, const mx::array& b, const Executor& executor) {
-  return view_gemm(layout_of(a), layout_of(b), addressing_for(executor));
+  return view_gemm(layout_of(a), layout_of(b), addressing_for(executor, a));
 }
 
 void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
@@ -119,8 +154,15 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     return result;
   };
 
-  GemmView view = view_operands(inputs[0], inputs[1], {kernel_, Backend::cpu});
-  view.problem.dtype = dtype_of(inputs[0].dtype());
+  const Executor executor{kernel_, Backend::cpu};
+  FusedView fused;
+  if (kernel_ != nullptr && kernel_->fused()) {
+    fused = view_fused(inputs, out.shape(), executor, epilogue_);
+  } else {
+    fused.view = view_operands(inputs[0], inputs[1], executor);
+  }
+  GemmView& view = fused.view;
+  view.problem = of_kind(view.problem, kind(inputs));
   auto addend = inputs.begin() + 2;
   const auto next_addend = [&](bool present) {
     if (!present) {
@@ -143,6 +185,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
                    .d = out.data<void>(),
                    .c = next_addend(epilogue_.has_c),
                    .residual = next_addend(epilogue_.has_residual)},
+      .fused = fused.epilogue,
   });
   encoder.set_output_array(out);
   add_pending_product();
@@ -154,7 +197,6 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   });
 }
 
-// Comes without an epilogue, whose steps are ops of their own on a GPU.
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
   ++counters().gemm_evals;
   const mx::array& a = inputs[0];
@@ -164,16 +206,37 @@ void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {
     return;
   }
   if (a.shape(-1) == 0) {
+    // Ops are built without a kernel where K is 0; a trace that is kept for other shapes may still come here.
+    if (!epilogue_.is_identity()) {
+      throw std::runtime_error(error_text("matmul", "a compiled function with K=0 and an epilogue on a GPU"));
+    }
     // Fresh memory that no command has seen yet, and that the CPU shares.
-    std::fill_n(out.data<float>(), out.size(), 0.0f);
+    std::memset(out.data<void>(), 0, out.nbytes());
     return;
   }
-  const Problem problem = problem_of(a.shape(), b.shape(), Dtype::float32, {kernel_, Backend::metal});
-  const KernelInfo& kernel = kernel_within_limit({kernel_, named_}, problem, device_traits(stream()),
-                                                 [&](const KernelInfo& k) { return thread_limit(k, stream()); });
-  const GemmView view = view_operands(a, b, {&kernel, Backend::metal});
-  counters().copies += view.copies();
-  launch_on_gpu(plan_products(kernel, view), {a, b, out}, stream());
+  const DeviceTraits device = device_traits(stream());
+  const auto plan_with = [&](const KernelInfo& kernel) {
+    const Executor executor{&kernel, Backend::metal};
+    FusedView fused = kernel.fused() ? view_fused(inputs, out.shape(), executor, epilogue_)
+                                     : FusedView{view_operands(a, b, executor), {}};
+    fused.view.problem = of_kind(fused.view.problem, kind(inputs));
+    return plan_products(kernel, fused.view, fused.epilogue);
+  };
+  const Problem problem = problem_of(a, b, kind(inputs), {nullptr, Backend::metal});
+  const Chosen chosen{kernel_for_layout({kernel_, named_}, problem, device), named_};
+  const Problem built = problem_of(a.shape(), b.shape(), kind(inputs), {chosen.kernel, Backend::metal});
+  const KernelInfo& kernel = kernel_within_limit(chosen, built, device, [&](const KernelInfo& candidate) {
+    return thread_limit(plan_with(candidate).products.front(), stream());
+  });
+  const LaunchSequence sequence = plan_with(kernel);
+  counters().copies += static_cast<int64_t>(sequence.scratch.size());
+  const mx::array* addend = epilogue_.has_c ? &inputs[2] : nullptr;
+  const mx::array* residual = epilogue_.has_residual ? &inputs.back() : nullptr;
+  launch_on_gpu(sequence, {a, b, out, addend, residual}, stream());
+}
+
+ProductKind Gemm::kind(const std::vector<mx::array>& inputs) const {
+  return {dtype_of(inputs[0].dtype()), dtype_of(out_dtype_), epilogue_.fuses()};
 }
 
 bool Gemm::is_equivalent(const Primitive& other) const {
@@ -191,7 +254,8 @@ std::vector<mx::Shape> Gemm::output_shapes(const std::vector<mx::array>& inputs)
     check_addend("matmul", i == 2 && epilogue_.has_c ? "c" : "residual", inputs[i].shape(), shape);
   }
   if (kernel_ != nullptr) {
-    check_kernel("matmul", *kernel_, device_traits(stream()), a, b);
+    const DeviceTraits device = device_traits(stream());
+    check_kernel("matmul", *kernel_, device, problem_of(a, b, kind(inputs), {kernel_, device.backend}));
   }
   return {shape};
 }

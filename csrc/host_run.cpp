@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "csrc/backends/cpu/strided_copy.h"
+#include "csrc/backends/fused_launch.h"
 #include "csrc/check.h"
 #include "csrc/gemm.h"
 #include "csrc/select.h"
@@ -15,22 +16,28 @@ namespace {
 
 constexpr const char* kOp = "host.run";
 
-void check_operands(const KernelInfo& kernel, const mx::array& a, const mx::array& b) {
+Problem check_operands(const KernelInfo& kernel, const mx::array& a, const mx::array& b) {
   if (a.ndim() != 2 || b.ndim() != 2) {
     reject(kOp, "expected a[M, K] and b[K, N], got a=", a.shape(), " b=", b.shape());
   }
-  if (a.dtype() != mx::float32 || b.dtype() != mx::float32) {
-    reject(kOp, kernel.name, " multiplies float32, got ", a.dtype(), " and ", b.dtype());
+  if (a.dtype() != b.dtype()) {
+    reject(kOp, "expected operands of one type, got ", a.dtype(), " and ", b.dtype());
   }
   product_shape(kOp, a.shape(), b.shape());
-  const Problem problem = problem_of(a.shape(), b.shape(), kernel.in, {&kernel, Backend::cpu});
+  const Dtype dtype = dtype_of(a.dtype());
+  const Problem problem = problem_of(a.shape(), b.shape(), {.dtype = dtype, .out = dtype}, {&kernel, Backend::cpu});
+  if (!mx::issubdtype(a.dtype(), mx::inexact)) {
+    reject(kOp, kernel.name, " multiplies ", kernel.dtypes, ", got ", a.dtype());
+  }
   if (const auto broken = unsupported(kernel, problem, {})) {
     reject(kOp, *broken);
   }
+  return problem;
 }
 
-metal_host::Mode resolve_mode(const KernelInfo& kernel, const HostOptions& options) {
-  const bool allows_uniform = host_module(options.check).allows_uniform(kernel.name);
+metal_host::Mode resolve_mode(const KernelInfo& kernel, const Problem& problem, const HostOptions& options) {
+  const std::string function = function_name(kernel, problem.dtype, problem.out);
+  const bool allows_uniform = host_module(options.check).allows_uniform(function);
   if (options.mode == metal_host::Mode::automatic) {
     return allows_uniform ? metal_host::Mode::uniform : metal_host::Mode::lanes;
   }
@@ -41,12 +48,13 @@ metal_host::Mode resolve_mode(const KernelInfo& kernel, const HostOptions& optio
 }
 
 // The operand's elements, through `storage` where the kernel cannot address them in place.
-const float* addressable(const mx::array& operand, const std::optional<Strided>& copied, std::vector<float>& storage) {
+const void* addressable(const mx::array& operand, const std::optional<Strided>& copied,
+                        std::vector<std::byte>& storage) {
   if (!copied) {
-    return operand.data<float>();
+    return operand.data<void>();
   }
-  storage.resize(operand.size());
-  copy_row_contiguous({operand.data<float>(), sizeof(float)}, *copied, storage.data());
+  storage.resize(operand.nbytes());
+  copy_row_contiguous({operand.data<void>(), static_cast<int64_t>(operand.itemsize())}, *copied, storage.data());
   return storage.data();
 }
 
@@ -66,22 +74,25 @@ std::pair<mx::array, Report> host_run(const KernelInfo& kernel, const mx::array&
   if (options.check && !has_checked_module()) {
     reject(kOp, "this build has no checked kernels, they are built on Linux only: pass check=False");
   }
-  check_operands(kernel, a_given, b_given);
+  const Problem problem = check_operands(kernel, a_given, b_given);
   HostOptions resolved = options;
-  resolved.mode = resolve_mode(kernel, options);
+  resolved.mode = resolve_mode(kernel, problem, options);
 
   mx::array a = a_given;
   mx::array b = b_given;
   mx::eval({a, b});
-  const GemmView view = view_operands(a, b, {&kernel, Backend::cpu});
-  std::vector<float> a_copy;
-  std::vector<float> b_copy;
-  mx::array c({a.shape(0), b.shape(1)}, mx::float32, nullptr, {});
+  GemmView view = view_operands(a, b, {&kernel, Backend::cpu});
+  view.problem.dtype = problem.dtype;
+  view.problem.out = problem.out;
+  std::vector<std::byte> a_copy;
+  std::vector<std::byte> b_copy;
+  mx::array c({a.shape(0), b.shape(1)}, a.dtype(), nullptr, {});
   c.set_data(mx::allocator::malloc(c.nbytes()));
   const HostOperands operands{addressable(a, view.copied_a, a_copy), addressable(b, view.copied_b, b_copy),
-                              c.data<float>()};
+                              c.data<void>()};
 
-  const LaunchRecord record = plan_launch(kernel, view.problem);
+  const LaunchRecord record =
+      kernel.fused() ? plan_fused_launches(kernel, view, {}).front() : plan_launch(kernel, view.problem);
   const auto start = std::chrono::steady_clock::now();
   const metal_host::Outcome outcome = play(record, operands, resolved);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

@@ -32,8 +32,8 @@ struct Report {
   double seconds = 0;                 // wall time on the host
 };
 
-// a[M, K] and b[K, N] are evaluated and must be float32. Throws std::invalid_argument for what the kernel cannot run
-// and HostFault when it breaks a rule of Metal.
+// a[M, K] and b[K, N] are evaluated and must be of one type, which is that of the result. Throws std::invalid_argument
+// for what the kernel cannot run and HostFault when it breaks a rule of Metal.
 std::pair<mlx::core::array, Report> host_run(const KernelInfo& kernel, const mlx::core::array& a,
                                              const mlx::core::array& b, const HostOptions& options);
 

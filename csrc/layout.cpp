@@ -1,7 +1,6 @@
 #include "csrc/layout.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace mlx_gemm {
 namespace {
@@ -22,23 +21,24 @@ struct Addressed {
 };
 
 // The strides of an axis of length 1 are free.
-std::optional<int64_t> leading_dimension(const Matrix& m, int64_t max_extent) {
+std::optional<int64_t> leading_dimension(const Matrix& m, const Addressing& addressing) {
   if (m.columns > 1 && m.column_stride != 1) {
     return {};
   }
   const int64_t ld = m.rows > 1 ? m.row_stride : std::max<int64_t>(m.columns, 1);
-  if (ld < std::max<int64_t>(m.columns, 1) || ld > kInt32Max || (m.rows - 1) * ld + m.columns > max_extent) {
+  if (ld < std::max<int64_t>(m.columns, 1) || ld > addressing.max_ld ||
+      (m.rows - 1) * ld + m.columns > addressing.max_extent) {
     return {};
   }
   return ld;
 }
 
 std::optional<Addressed> address(const Matrix& m, const Addressing& addressing) {
-  if (const auto ld = leading_dimension(m, addressing.max_extent)) {
+  if (const auto ld = leading_dimension(m, addressing)) {
     return Addressed{false, *ld};
   }
   const Matrix transpose{m.columns, m.rows, m.column_stride, m.row_stride};
-  if (const auto ld = leading_dimension(transpose, addressing.max_extent); ld && addressing.transposed) {
+  if (const auto ld = leading_dimension(transpose, addressing); ld && addressing.transposed) {
     return Addressed{true, *ld};
   }
   return {};
@@ -141,8 +141,14 @@ Strided row_contiguous(std::span<const int> shape) {
   return result;
 }
 
-Addressing addressing_of(const KernelInfo& kernel) {
-  return {.transposed = kernel.layouts != "nn", .join_rows = false, .max_extent = max_extent(kernel)};
+Addressing addressing_of(const KernelInfo& kernel, Dtype dtype, int64_t K) {
+  Addressing addressing{
+      .transposed = kernel.layouts != "nn", .join_rows = kernel.fused(), .max_extent = max_extent(kernel)};
+  if (kernel.fused() && kernel.tensorops()) {
+    const int64_t rows = std::max<int64_t>({kernel.bm, kernel.bn, kernel.bk > 0 ? kernel.bk : K});
+    addressing.max_ld = (kMaxTileBytes - 1) / (rows * bytes_per_element(dtype));
+  }
+  return addressing;
 }
 
 GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Addressing& addressing) {
@@ -183,6 +189,29 @@ GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Address
   view.problem.ldb = b_addressed->ld;
   view.problem.layout = make_layout(rows.addressed->transposed, b_addressed->transposed);
   return view;
+}
+
+std::optional<AddendView> view_addend(const Strided& addend, const GemmView& view) {
+  const size_t loop = view.loop.size();
+  const size_t columns = addend.shape.size() - 1;
+  AddendView result;
+  result.column_stride = addend.strides[columns];
+  result.steps.assign(addend.strides.begin(), addend.strides.begin() + static_cast<std::ptrdiff_t>(loop));
+  int64_t rows = 1;  // joined so far, from the last dimension on
+  for (size_t dim = columns; dim-- > loop;) {
+    const int64_t length = addend.shape[dim];
+    const int64_t stride = addend.strides[dim];
+    if (length == 1) {
+      continue;
+    }
+    if (rows == 1) {
+      result.row_stride = stride;
+    } else if (stride != rows * result.row_stride) {
+      return {};
+    }
+    rows *= length;
+  }
+  return result;
 }
 
 OperandOffsets offsets_of_product(const GemmView& view, int64_t index) {

@@ -32,10 +32,12 @@ struct Addressing {
   bool join_rows = true;      // any number of rows: leading dimensions of A that share B become rows of one product
   bool copy_to_join = false;  // A is copied where its strides keep rows apart that its shape would let join
   int64_t max_extent = std::numeric_limits<int64_t>::max();
+  int64_t max_ld = std::numeric_limits<int32_t>::max();
 };
 
 constexpr Addressing kBlasAddressing{};
-Addressing addressing_of(const KernelInfo& kernel);
+// For products of this type and K.
+Addressing addressing_of(const KernelInfo& kernel, Dtype dtype, int64_t K);
 
 // C[..., M, N] as problem.batch products, one per index of `loop`, outermost dimension first.
 struct GemmView {
@@ -52,6 +54,16 @@ struct GemmView {
 
 // The batch dimensions of a and b must broadcast, and their inner dimensions agree.
 GemmView view_gemm(const Strided& a, const Strided& b, const Addressing& addressing);
+
+// An array that is added to C, as the view takes C apart: strides in elements, 0 where it is broadcast.
+struct AddendView {
+  int64_t row_stride = 0;
+  int64_t column_stride = 0;
+  std::vector<int64_t> steps;  // per dimension of the loop
+};
+
+// `addend` is broadcast to the shape of C. Nothing where the view joins rows that one stride of it does not cover.
+std::optional<AddendView> view_addend(const Strided& addend, const GemmView& view);
 
 // Offsets of the first element of each operand, in elements.
 struct OperandOffsets {

@@ -140,15 +140,11 @@ Plan planned(const Problem& problem, const DeviceTraits& device, const KernelInf
   return choose(problem, device, named);
 }
 
-void check_named_kernel(const GemmOptions& options, const mx::array& a, const mx::array& b,
-                        const DeviceTraits& device) {
+void check_named_kernel(const GemmOptions& options, const Problem& problem, const DeviceTraits& device) {
   if (is_disabled()) {
     reject(options.op, "kernel ", options.kernel->name, " is named, and mlx_gemm.disabled() is in force");
   }
-  if (dtype_of(a.dtype()) != options.kernel->in) {
-    reject(options.op, options.kernel->name, " multiplies ", to_string(options.kernel->in), ", got ", a.dtype());
-  }
-  check_kernel(options.op, *options.kernel, device, a.shape(), b.shape());
+  check_kernel(options.op, *options.kernel, device, problem);
 }
 
 mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stream& stream) {
@@ -164,37 +160,44 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
     check_addend(options.op, "residual", addends.residual->shape(), shape);
   }
   const DeviceTraits device = device_traits(stream);
-  const bool widens_itself =
-      device.backend == Backend::cpu && device.blas && options.kernel == nullptr && !is_disabled();
-  if (options.out_dtype && *options.out_dtype != a.dtype() && !widens_itself) {
-    return gemm(as_type(operands, *options.out_dtype, stream), options, stream);
+  const mx::Dtype out_dtype = options.out_dtype.value_or(a.dtype());
+  const bool widens = out_dtype != a.dtype();
+  const bool ladder = options.kernel != nullptr && !options.kernel->fused();
+  if (widens && ladder) {
+    return gemm(as_type(operands, out_dtype, stream), options, stream);
   }
+  const ProductKind kind{dtype_of(a.dtype()), dtype_of(out_dtype), epilogue.fuses()};
+  // On a CPU the policy asks for the type alone, and small products must not wait for more.
+  const bool by_type = device.backend == Backend::cpu && options.kernel == nullptr;
+  const Problem problem =
+      by_type ? Problem{.dtype = kind.dtype} : problem_of(a.shape(), b.shape(), kind, {options.kernel, device.backend});
   if (options.kernel != nullptr) {
-    check_named_kernel(options, a, b, device);
+    check_named_kernel(options, problem, device);
   }
   if (epilogue.has_c && epilogue.beta == 0.0f) {
     return gemm({a, b, {.residual = addends.residual}}, options, stream);
   }
   if (epilogue.alpha == 0.0f) {
     epilogue.alpha = 1.0f;
-    const mx::Dtype type = options.out_dtype.value_or(a.dtype());
-    return apply_epilogue(mx::zeros(shape, type, stream), as_type(operands, type, stream).addends, epilogue, stream);
+    return apply_epilogue(mx::zeros(shape, out_dtype, stream), as_type(operands, out_dtype, stream).addends, epilogue,
+                          stream);
   }
-  const Dtype dtype = dtype_of(a.dtype());
-  // On a CPU the policy asks for the type alone, and small products must not wait for more.
-  const Problem problem = device.backend == Backend::cpu
-                              ? Problem{.dtype = dtype}
-                              : problem_of(a.shape(), b.shape(), dtype, {options.kernel, device.backend});
   const Plan plan = planned(problem, device, options.kernel);
-  if (plan.route == Route::mlx) {
-    check_lowering(options.op, dtype, device);
+  const bool empty_sum = a.shape(-1) == 0 && device.backend == Backend::metal;  // no kernel takes K = 0
+  if (plan.route == Route::mlx || empty_sum) {
+    if (widens) {
+      return gemm(as_type(operands, out_dtype, stream), options, stream);
+    }
+    check_lowering(options.op, kind.dtype, device);
     return lowered(operands, epilogue, stream);
   }
   const Chosen chosen{plan.kernel, options.kernel != nullptr};
-  if (device.backend == Backend::metal) {
-    return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
+  if (plan.kernel != nullptr && plan.kernel->fused()) {
+    return gemm_op(chosen, {a, b, as_type(operands, out_dtype, stream).addends}, options, stream);
   }
-  if (dtype == Dtype::float64 || dtype == Dtype::complex64) {
+  const bool composed =
+      device.backend == Backend::metal || kind.dtype == Dtype::float64 || kind.dtype == Dtype::complex64;
+  if (composed) {
     return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
   }
   return gemm_op(chosen, operands, options, stream);

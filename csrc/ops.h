@@ -78,7 +78,7 @@ mx::array with_axes(mx::array x, const std::vector<int>& axes, const mx::Stream&
 // The policy's choice for this thread.
 Plan planned(const Problem& problem, const DeviceTraits& device, const KernelInfo* named);
 
-// Throws std::invalid_argument when the named kernel cannot multiply them on `device`.
-void check_named_kernel(const GemmOptions& options, const mx::array& a, const mx::array& b, const DeviceTraits& device);
+// Throws std::invalid_argument when the named kernel cannot run the problem on `device`.
+void check_named_kernel(const GemmOptions& options, const Problem& problem, const DeviceTraits& device);
 
 }  // namespace mlx_gemm

@@ -29,7 +29,9 @@ struct Problem {
   int64_t ldb = 0;
   int64_t batch = 1;
   Layout layout = Layout::nn;
-  Dtype dtype = Dtype::float32;
+  Dtype dtype = Dtype::float32;  // of A and B
+  Dtype out = Dtype::float32;    // of C
+  bool fuses = false;            // with an activation or a residual, which mx.addmm has not
 };
 
 // Elements from the first to the last one of an operand, both included. C is row-contiguous.

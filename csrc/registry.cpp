@@ -81,6 +81,16 @@ int edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
+std::vector<std::string_view> words(std::string_view list) {
+  std::vector<std::string_view> result;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    result.push_back(list.substr(0, comma));
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+  }
+  return result;
+}
+
 }  // namespace
 
 std::span<const KernelInfo> kernels() { return kKernels; }
@@ -103,32 +113,39 @@ std::vector<std::string> nearest_kernels(std::string_view name, int count) {
   return names;
 }
 
-std::vector<std::string_view> layouts_of(const KernelInfo& kernel) {
-  std::vector<std::string_view> layouts;
-  for (std::string_view rest = kernel.layouts; !rest.empty();) {
-    const size_t comma = rest.find(',');
-    layouts.push_back(rest.substr(0, comma));
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
-  }
-  return layouts;
+bool lists(std::string_view list, std::string_view word) { return std::ranges::count(words(list), word) > 0; }
+
+std::vector<std::string_view> layouts_of(const KernelInfo& kernel) { return words(kernel.layouts); }
+std::vector<std::string_view> dtypes_of(const KernelInfo& kernel) { return words(kernel.dtypes); }
+
+std::string function_name(const KernelInfo& kernel, Dtype in, Dtype out) {
+  const std::string name(kernel.function.empty() ? kernel.name : kernel.function);
+  return kernel.fused() ? name + "_" + to_string(in) + "_" + to_string(out) : name;
 }
 
 int64_t max_extent(const KernelInfo& kernel) {
   constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-  return kernel.tensorops() ? kInt32Max / bytes_per_element(kernel.in) : kInt32Max;
+  if (kernel.fused()) {
+    return std::numeric_limits<int64_t>::max();  // every tile starts at a 64-bit pointer
+  }
+  return kernel.tensorops() ? kInt32Max / bytes_per_element(Dtype::float32) : kInt32Max;
 }
 
 std::array<int64_t, 2> grid_of(const KernelInfo& kernel, const Problem& problem) {
   const int64_t columns = tiles(problem.N, kernel.bn);
   const int64_t rows = tiles(problem.M, kernel.bm);
-  return kernel.order == TileOrder::row_major ? std::array{columns, rows} : std::array{columns * rows, int64_t(1)};
+  if (kernel.order == TileOrder::morton) {
+    return {columns * rows, 1};
+  }
+  const int swizzle = static_cast<int>(kernel.order);
+  return {columns << swizzle, tiles(rows, 1 << swizzle)};
 }
 
 int64_t requested_read_bytes(const KernelInfo& kernel, const Problem& problem) {
   const auto [rows, columns] = kernel.read_tile;
   const int64_t a_reads = problem.M * problem.K * tiles(problem.N, columns);
   const int64_t b_reads = problem.K * problem.N * tiles(problem.M, rows);
-  return (a_reads + b_reads) * bytes_per_element(kernel.in);
+  return (a_reads + b_reads) * bytes_per_element(problem.dtype);
 }
 
 const char* to_string(Math math) {
@@ -159,6 +176,12 @@ const char* to_string(TileOrder order) {
   switch (order) {
     case TileOrder::row_major:
       return "row_major";
+    case TileOrder::swizzle_1:
+      return "swizzle_1";
+    case TileOrder::swizzle_2:
+      return "swizzle_2";
+    case TileOrder::swizzle_3:
+      return "swizzle_3";
     case TileOrder::morton:
       return "morton";
   }

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "csrc/metal_policy.h"
+
 namespace mlx_gemm {
 namespace {
 
@@ -54,6 +56,27 @@ std::optional<std::string> broken_by_shape(const KernelInfo& kernel, const Probl
   return {};
 }
 
+// A tensor over a tile counts its elements with 32 bits, and is addressed wrongly from 2 GiB on.
+std::optional<std::string> broken_by_tile(const KernelInfo& kernel, const Problem& problem) {
+  const int64_t depth = kernel.bk > 0 ? kernel.bk : problem.K;
+  const struct {
+    char name;
+    int64_t rows;  // as they are stored
+    int64_t ld;
+    Dtype dtype;
+  } tiles[] = {{'A', a_transposed(problem.layout) ? depth : kernel.bm, problem.lda, problem.dtype},
+               {'B', b_transposed(problem.layout) ? kernel.bn : depth, problem.ldb, problem.dtype},
+               {'C', kernel.bm, problem.N, problem.out}};
+  for (const auto& tile : tiles) {
+    const int64_t bytes = tile.rows * tile.ld * bytes_per_element(tile.dtype);
+    if (bytes >= kMaxTileBytes) {
+      return sentence(kernel.name, " takes tiles that span less than ", kMaxTileBytes, " bytes, one of ", tile.name,
+                      " has ", tile.rows, " rows of ", tile.ld, " elements");
+    }
+  }
+  return {};
+}
+
 std::optional<std::string> broken_by_size(const KernelInfo& kernel, const Problem& problem) {
   // Lengths first, so that the extents below cannot overflow. Kernels round a size up to a whole number of tiles.
   constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
@@ -70,6 +93,9 @@ std::optional<std::string> broken_by_size(const KernelInfo& kernel, const Proble
       return sentence(kernel.name, " takes sizes and leading dimensions that fit 32 bits with a tile to spare, got ",
                       length);
     }
+  }
+  if (kernel.fused()) {
+    return kernel.tensorops() ? broken_by_tile(kernel, problem) : std::nullopt;
   }
   const struct {
     char name;
@@ -120,26 +146,11 @@ Plan choose_on_cpu(const Problem& problem, const DeviceTraits& device) {
   return {};
 }
 
-// Kernels for an Apple GPU in the order of preference; the first that supports the problem runs. No number here is
-// ours: the author of the synchronised kernels reports 3736 GFLOP/s for k256 and 3716 for k128 at M = N = K = 4096 on
-// an M5 with 10 GPU cores, MLX's float32 kernels 3380.
-struct PolicyRow {
-  std::string_view kernel;
-  Dtype dtype;
-  int min_generation;
-  const char* reason;
-};
-constexpr PolicyRow kMetalPolicy[] = {
-    {"tensorops_sync_64x64_k256", Dtype::float32, 17, "true float32 on the matrix units, reported 1.1 times MLX's"},
-    {"tensorops_sync_64x64_k128", Dtype::float32, 17, "true float32 on the matrix units, reported 1.1 times MLX's"},
-};
-
 Plan choose_on_metal(const Problem& problem, const DeviceTraits& device) {
-  for (const PolicyRow& row : kMetalPolicy) {
+  for (const PolicyRow& row : metal_policy()) {
     const KernelInfo* kernel = find_kernel(row.kernel);
-    if (problem.dtype == row.dtype && problem.batch == 1 && device.generation >= row.min_generation &&
-        !unsupported(*kernel, problem, device)) {
-      return {.route = Route::kernel, .kernel = kernel, .reason = row.reason};
+    if (applies(row, problem, device) && !unsupported(*kernel, problem, device)) {
+      return {.route = Route::kernel, .kernel = kernel, .reason = sentence(row.reason, " (", row.evidence, ")")};
     }
   }
   return {.route = Route::mlx, .reason = "no kernel is known to be faster here"};
@@ -154,19 +165,28 @@ std::optional<std::string> broken_by_limit(const KernelInfo& kernel, const Threa
                   allowed);
 }
 
-// What may run instead of `kernel`, best first.
+// What may run instead of `kernel`, best first: what the policy names next, then those with the fewest threads.
 std::vector<const KernelInfo*> stand_ins(const KernelInfo& kernel, const Problem& problem, const DeviceTraits& device) {
+  const auto stands_in = [&](const KernelInfo& other) {
+    return &other != &kernel && other.math == kernel.math && other.fused() >= kernel.fused() &&
+           !unsupported(other, problem, device);
+  };
   std::vector<const KernelInfo*> found;
+  for (const PolicyRow& row : metal_policy()) {
+    const KernelInfo* other = find_kernel(row.kernel);
+    if (applies(row, problem, device) && stands_in(*other) && std::ranges::count(found, other) == 0) {
+      found.push_back(other);
+    }
+  }
+  const auto named = static_cast<std::ptrdiff_t>(found.size());
   for (const KernelInfo& other : kernels()) {
-    if (&other != &kernel && other.math == kernel.math && !unsupported(other, problem, device)) {
+    if (stands_in(other) && std::ranges::count(found, &other) == 0) {
       found.push_back(&other);
     }
   }
-  const auto rank = [](const KernelInfo* other) {
-    const auto row = std::ranges::find(kMetalPolicy, other->name, &PolicyRow::kernel);
-    return std::pair(row - std::begin(kMetalPolicy), other->threadgroup_threads());
-  };
-  std::ranges::stable_sort(found, {}, rank);
+  std::stable_sort(found.begin() + named, found.end(), [](const KernelInfo* a, const KernelInfo* b) {
+    return a->threadgroup_threads() < b->threadgroup_threads();
+  });
   return found;
 }
 
@@ -176,10 +196,16 @@ std::optional<std::string> unsupported(const KernelInfo& kernel, const Problem& 
   if (auto broken = broken_by_device(kernel, device)) {
     return broken;
   }
-  if (problem.dtype != kernel.in) {
-    return sentence(kernel.name, " multiplies ", to_string(kernel.in), ", got ", to_string(problem.dtype));
+  if (!lists(kernel.dtypes, to_string(problem.dtype))) {
+    return sentence(kernel.name, " multiplies ", kernel.dtypes, ", got ", to_string(problem.dtype));
   }
-  if (std::ranges::count(layouts_of(kernel), to_string(problem.layout)) == 0) {
+  if (problem.out != problem.dtype && problem.out != Dtype::float32) {
+    return sentence(kernel.name, " returns the type of its operands or float32, asked for ", to_string(problem.out));
+  }
+  if (device.os < 2601 && device.backend == Backend::metal && kernel.tensorops() && problem.dtype == Dtype::bfloat16) {
+    return sentence(kernel.name, " needs macOS 26.1 for bfloat16, this is ", version(device.os));
+  }
+  if (!lists(kernel.layouts, to_string(problem.layout))) {
     return sentence(kernel.name, " takes operands in layout ", kernel.layouts, ", got ", to_string(problem.layout));
   }
   if (auto broken = broken_by_shape(kernel, problem)) {
@@ -220,6 +246,11 @@ const KernelInfo& kernel_within_limit(const Chosen& chosen, const Problem& probl
   }
   throw std::runtime_error(sentence("[mlx_gemm.matmul] ", *broken, chosen.named ? "" : ", and no other kernel takes ",
                                     chosen.named ? "" : describe(problem)));
+}
+
+const KernelInfo* kernel_for_layout(const Chosen& chosen, const Problem& problem, const DeviceTraits& device) {
+  const Plan plan = choose(problem, device);
+  return chosen.named || plan.route != Route::kernel ? chosen.kernel : plan.kernel;
 }
 
 std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan) {

@@ -51,6 +51,10 @@ struct Chosen {
 const KernelInfo& kernel_within_limit(const Chosen& chosen, const Problem& problem, const DeviceTraits& device,
                                       const ThreadLimit& limit);
 
+// The kernel for operands as they lie in memory: another than was chosen while the op was built where the policy has
+// one for their layout. `named` ones stay.
+const KernelInfo* kernel_for_layout(const Chosen& chosen, const Problem& problem, const DeviceTraits& device);
+
 // Every candidate that the policy passed over for `plan`, and why.
 std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& device, const Plan& plan);
 

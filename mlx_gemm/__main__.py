@@ -54,10 +54,11 @@ def run_list(options: argparse.Namespace) -> None:
         print(describe(find(options.kernel)))
         return
     table = [
-        (k.name, ladder.tile(k), str(k.simdgroups), needs(k), str(k.threadgroup_bytes), k.dtype_in, k.role)
+        (k.name, ladder.tile(k), str(k.simdgroups), needs(k), str(k.threadgroup_bytes), short_types(k), k.role)
         for k in rows
     ]
-    print(ladder.format_table(("kernel", "tile", "SIMD groups", "M,N,K of", "memory B", "type", "role"), table))
+    print(ladder.format_table(("kernel", "tile", "SIMD", "M,N,K of", "bytes", "types", "role"), table))
+    print("\nSIMD: SIMD groups of a threadgroup. Bytes: of threadgroup memory.", end="")
     print(f"\n{len(rows)} kernels; python -m mlx_gemm list NAME tells more about one.")
 
 
@@ -113,6 +114,10 @@ def find(name: str) -> KernelInfo:
     return found[0]
 
 
+def short_types(kernel: KernelInfo) -> str:
+    return ",".join(name.replace("float", "f") for name in kernel.dtypes)
+
+
 def needs(kernel: KernelInfo) -> str:
     return "any" if tuple(kernel.needs) == (1, 1, 1) else ",".join(map(str, kernel.needs))
 
@@ -126,7 +131,7 @@ def describe(kernel: KernelInfo) -> str:
         "threads": f"{kernel.threads[0]} x {kernel.threads[1]} ({kernel.simdgroups} SIMD groups)",
         "needs": f"multiples of {needs(kernel)} for M, N, K" if needs(kernel) != "any" else "any M, N, K",
         "memory": f"{kernel.threadgroup_bytes} bytes of threadgroup memory",
-        "types": f"{kernel.dtype_in} in, {kernel.dtype_accumulate} accumulated, {kernel.dtype_out} out",
+        "types": f"{', '.join(kernel.dtypes)} in, {kernel.dtype_accumulate} accumulated, the same or float32 out",
         "math": kernel.math,
         "layouts": ", ".join(kernel.layouts),
         "repeatable": "yes" if kernel.deterministic else "no",

@@ -63,13 +63,11 @@ class KernelInfo:
         """macOS version, 100*major + minor."""
 
     @property
-    def dtype_in(self) -> str: ...
+    def dtypes(self) -> list[str]:
+        """Types of the operands; the result has the same, or float32."""
 
     @property
     def dtype_accumulate(self) -> str: ...
-
-    @property
-    def dtype_out(self) -> str: ...
 
     @property
     def math(self) -> str: ...
@@ -88,7 +86,7 @@ class KernelInfo:
 
     @property
     def metal_source(self) -> str:
-        """The Metal file that a GPU compiles at run time."""
+        """The Metal file that a GPU compiles at run time, for float32."""
 
     def requested_read_bytes(self, M: int, N: int, K: int) -> int:
         """
@@ -205,7 +203,7 @@ def addmm(c: mlx.core.array, a: mlx.core.array, b: mlx.core.array, alpha: float 
 
 def linear(x: mlx.core.array, weight: mlx.core.array, bias: mlx.core.array | None = None, *, activation: str | None = None, residual: mlx.core.array | None = None, kernel: str | None = None, out_dtype: mlx.core.Dtype | None = None, stream: mlx.core.Stream | mlx.core.ThreadLocalStream | mlx.core.Device | mlx.core.DeviceType | None = None) -> mlx.core.array: ...
 
-def explain(a: mlx.core.array, b: mlx.core.array, *, c: mlx.core.array | None = None, bias: mlx.core.array | None = None, activation: str | None = None, kernel: str | None = None, out_dtype: mlx.core.Dtype | None = None, stream: mlx.core.Stream | mlx.core.ThreadLocalStream | mlx.core.Device | mlx.core.DeviceType | None = None) -> Plan: ...
+def explain(a: mlx.core.array, b: mlx.core.array, *, c: mlx.core.array | None = None, bias: mlx.core.array | None = None, activation: str | None = None, device: str | None = None, kernel: str | None = None, out_dtype: mlx.core.Dtype | None = None, stream: mlx.core.Stream | mlx.core.ThreadLocalStream | mlx.core.Device | mlx.core.DeviceType | None = None) -> Plan: ...
 
 def assign(target: mlx.core.array, value: mlx.core.array) -> None:
     """
@@ -237,14 +235,14 @@ def host_run(kernel: str, a: mlx.core.array, b: mlx.core.array, *, check: bool, 
 
     Args:
         kernel: a name from kernels().
-        a: [M, K] float32.
-        b: [K, N] float32.
+        a: [M, K], of a type that the kernel multiplies.
+        b: [K, N], of the same type.
         check: bounds-check and count every memory access.
         seed: shuffles the order of threads and threadgroups.
         mode: 'auto', 'lanes' (one fiber per thread) or 'uniform' (one per SIMD group).
 
     Returns:
-        The product [M, N], float32, and a Report.
+        The product [M, N] of that type, and a Report.
 
     Raises:
         ValueError: an unknown kernel or mode, or shapes, types or a mode that the kernel cannot run.

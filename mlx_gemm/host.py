@@ -24,8 +24,8 @@ def run(
 
     Args:
         kernel: a name from `kernels()`.
-        a: `[M, K]` float32.
-        b: `[K, N]` float32.
+        a: `[M, K]`, of a type that the kernel multiplies.
+        b: `[K, N]`, of the same type.
         check: bounds-check and count every memory access of the kernel. Slower; without it the traffic in the report
             is None. Builds for macOS cannot.
         seed: shuffle the order in which threads and threadgroups run; None keeps a fixed order.
@@ -33,8 +33,9 @@ def run(
             one, which only kernels allow that never ask for a lane; "auto" is "uniform" where it is allowed.
 
     Returns:
-        The product, `[M, N]` float32 accumulated in float32, and a `Report`: `flops`, `requested_read_bytes`,
-        `requested_write_bytes`, `barriers`, `threadgroups`, `intensity` (FLOP per requested byte), `seconds`.
+        The product, `[M, N]` of the type of the operands, accumulated in float32, and a `Report`: `flops`,
+        `requested_read_bytes`, `requested_write_bytes`, `barriers`, `threadgroups`,
+        `intensity` (FLOP per requested byte), `seconds`.
 
     Raises:
         TypeError: an operand is not an `mlx.core.array`.

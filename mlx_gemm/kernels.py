@@ -33,6 +33,7 @@ def explain(
     c: mx.array | None = None,
     bias: mx.array | None = None,
     activation: str | None = None,
+    device: str | None = None,
     precision: str | None = None,
     kernel: str | None = None,
     out_dtype: mx.Dtype | None = None,
@@ -48,6 +49,8 @@ def explain(
         c: what `addmm` adds, or None.
         bias: `[N]`, added to every row by `linear`, or None.
         activation: as for `addmm`.
+        device: architecture of an Apple GPU, such as "applegpu_g17g" for an M5: what it would run under macOS 26.2,
+            whether there is one here or not. None is the device of `stream`.
         precision: as for `matmul`.
         kernel: as for `matmul`.
         out_dtype: as for `matmul`.
@@ -70,4 +73,8 @@ def explain(
     check_request(
         "explain", activation=activation, precision=precision, kernel=kernel, out_dtype=out_dtype, stream=stream
     )
-    return _ext.explain(a, b, c=c, bias=bias, activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream)
+    if device is not None and not isinstance(device, str):
+        raise TypeError(f"[mlx_gemm.explain] device must be the name of a GPU or None, got {type(device).__name__}")
+    return _ext.explain(
+        a, b, c=c, bias=bias, activation=activation, device=device, kernel=kernel, out_dtype=out_dtype, stream=stream
+    )

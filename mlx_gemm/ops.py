@@ -63,7 +63,7 @@ def matmul(
     except TypeError:
         # Only now: looking at every argument takes as long as a small product.
         check_arrays("matmul", a=a, b=b)
-        check_request("matmul", kernel=kernel, out_dtype=out_dtype)
+        check_request("matmul", kernel=kernel, out_dtype=out_dtype, stream=stream)
         raise
 
 
@@ -161,7 +161,7 @@ def linear(
     except TypeError:
         check_arrays("linear", x=x, weight=weight)
         check_optional_arrays("linear", bias=bias, residual=residual)
-        check_request("linear", activation=activation, kernel=kernel, out_dtype=out_dtype)
+        check_request("linear", activation=activation, kernel=kernel, out_dtype=out_dtype, stream=stream)
         raise
 
 

@@ -10,7 +10,16 @@ from mlx_gemm import kernels
 from mlx_gemm.kernels import KernelInfo
 
 # Threadgroup barriers per step along K: two where tiles are staged, one where SIMD groups are kept together.
-BARRIERS = {"tiled": 2, "coarse_1d": 2, "coarse_2d": 2, "simdgroup_32x32_shared": 2, "tensorops_sync": 1}
+BARRIERS = {
+    "tiled": 2,
+    "coarse_1d": 2,
+    "coarse_2d": 2,
+    "simdgroup_32x32_shared": 2,
+    "tensorops_sync": 1,
+    "simd_gemm": 2,
+    "tensorops_gemm": 1,
+    "tensorops_gemm_tf32": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -35,18 +44,30 @@ class Case:
         return math.prod(self.grid)
 
     @property
+    def threadgroups(self) -> int:
+        """Swizzled grids have whole groups of rows of tiles: threadgroups without a tile do nothing."""
+        columns, rows = self.grid
+        group = 2 ** int(self.kernel.order.partition("_")[2]) if self.kernel.order.startswith("swizzle") else 1
+        return columns * group * math.ceil(rows / group)
+
+    @property
     def steps(self) -> int:
         return math.ceil(self.K / self.kernel.bk) if self.kernel.bk else 1
 
     @property
     def barriers(self) -> int:
-        return BARRIERS.get(self.kernel.body, 0) * self.steps * self.tiles
+        return BARRIERS.get(self.kernel.body, 0) * self.steps * self.tiles if self.kernel.bk else 0
 
     @property
     def multiplies(self) -> int:
         """8x8x8 products of SIMD groups, or one operation per tile and step of TensorOps."""
         if self.kernel.family == "simdgroup":
             return self.M * self.N * self.K // 8**3
+        if self.kernel.family == "simd":
+            # Whole tiles, or where a SIMD group works for itself whole blocks of its own.
+            rows, columns = self.kernel.read_tile
+            blocks = math.ceil(self.M / rows) * math.ceil(self.N / columns)
+            return blocks * (rows * columns // 64) * self.steps * (self.kernel.bk // 8)
         return self.steps * self.tiles if self.kernel.family == "tensorops" else 0
 
 
@@ -73,6 +94,9 @@ def cases(kernel: KernelInfo) -> Iterator[Case]:
     return (Case(kernel, *shape) for shape in sorted(shapes))
 
 
-ALL_CASES = [case for kernel in kernels() for case in cases(kernel)]
-ANY_SHAPE_KERNELS = [kernel.name for kernel in kernels() if tuple(kernel.needs) == (1, 1, 1)]
+LADDER = [kernel for kernel in kernels() if kernel.role == "ladder"]
+PRODUCTION = [kernel for kernel in kernels() if kernel.role != "ladder"]
+ALL_CASES = [case for kernel in LADDER for case in cases(kernel)]
+ANY_SHAPE_KERNELS = [kernel.name for kernel in LADDER if tuple(kernel.needs) == (1, 1, 1)]
+LADDER_NAMES = [kernel.name for kernel in LADDER]
 NAMES = [kernel.name for kernel in kernels()]

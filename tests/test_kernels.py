@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import assert_product, assert_within_bound, normal
-from shapes import ALL_CASES, ANY_SHAPE_KERNELS, NAMES, Case
+from shapes import ALL_CASES, ANY_SHAPE_KERNELS, LADDER_NAMES, Case
 
 import mlx_gemm
 from mlx_gemm import _ext, host
@@ -95,7 +95,7 @@ def test_order_of_threads_does_not_matter(case: Case, seed: int) -> None:
         assert same_bits(plain, shuffled), f"{case}: another result with seed={shuffle}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LADDER_NAMES)
 def test_same_bits_in_every_mode_and_every_time(name: str, seed: int) -> None:
     kernel = kernel_named(name)
     a, b = operands(kernel.bm, 2 * kernel.bn, 2 * max(kernel.bk, 32), seed)
@@ -108,7 +108,7 @@ def test_same_bits_in_every_mode_and_every_time(name: str, seed: int) -> None:
     assert same_bits(first, mlx_gemm.matmul(a, b, kernel=name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LADDER_NAMES)
 def test_plain_runs_count_no_traffic(name: str, seed: int) -> None:
     kernel = kernel_named(name)
     _, report = host.run(name, *operands(kernel.bm, kernel.bn, max(kernel.bk, 32), seed), check=False)
@@ -131,7 +131,7 @@ def test_requested_bytes_match_the_reference(name: str, seed: int) -> None:
     assert f"{kernel.requested_read_bytes(4096, 4096, 4096) / 1e9:.{digits}f}" == figure
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if kernel_named(name).family == "tensorops"])
+@pytest.mark.parametrize("name", [name for name in LADDER_NAMES if kernel_named(name).family == "tensorops"])
 def test_tensorops_run_once_per_simd_group(name: str, seed: int) -> None:
     """The kernels never ask for a lane, so that the host runtime may run a SIMD group as one."""
     kernel = kernel_named(name)
@@ -186,7 +186,7 @@ def test_edges_keep_to_their_row_and_column(name: str, poison: float, seed: int)
     assert np.array_equal(out[:-1, :-1], clean[:-1, :-1])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LADDER_NAMES)
 def test_operands_in_any_layout(name: str, seed: int) -> None:
     """A forced kernel gets what it can address: anything else is copied first, and the copies are counted."""
     kernel = kernel_named(name)
@@ -200,7 +200,7 @@ def test_operands_in_any_layout(name: str, seed: int) -> None:
     assert _ext.counters()["copies"] == before + 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LADDER_NAMES)
 def test_rows_of_a_wider_matrix_need_no_copy(name: str, seed: int) -> None:
     kernel = kernel_named(name)
     M, N, K = kernel.bm, kernel.bn, 2 * max(kernel.bk, 32)

@@ -82,6 +82,8 @@ def test_fault_names_the_rule_and_the_line(plain: HostModule, kernel: str, messa
 # What only the checked build sees.
 CHECKED_FAULTS = [
     ("bug_read_past_the_end", r"read of 4 bytes out of bounds, 0 bytes past the end of buffer\(0\)", "= A["),
+    ("bug_returned_half_past_the_end", r"write of 2 bytes out of bounds, 0 bytes past the end of buffer\(2\)", "C["),
+    ("bug_returned_vector_past_the_end", r"write of 4 bytes out of bounds, 0 bytes past the end of buffer\(2\)", "C["),
     ("bug_write_before_the_start", r"write of 4 bytes out of bounds, 4 bytes before buffer\(2\)", "C[int"),
     ("bug_write_to_a_read_only_buffer", "write of 4 bytes to a read-only buffer", "A[thread_index]"),
     ("bug_threadgroup_read_past_the_end", "read of 4 bytes of threadgroup memory outside every variable", "C["),

@@ -36,9 +36,11 @@ COLUMNS = ("kernel", "idea", "tile", "SIMD groups", "multiples of", "memory", "r
 def render(rows: list[KernelInfo]) -> str:
     """The whole document."""
     parts = [HEAD]
-    for (role, family), members in groupby(rows, key=lambda k: (k.role, k.family)):
+    for (role, family), members in groupby(
+        rows, key=lambda k: ("ladder" if k.role == "ladder" else "production", k.family)
+    ):
         kernels_of_family = list(members)
-        parts.append(f"\n## {family} ({role.replace('_', ' ')})\n\n{types(kernels_of_family)}\n\n")
+        parts.append(f"\n## {family} ({role})\n\n{types(kernels_of_family)}\n\n")
         parts.append(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n")
         parts += [f"| {' | '.join(cells(kernel))} |\n" for kernel in kernels_of_family]
     return "".join(parts)
@@ -47,7 +49,7 @@ def render(rows: list[KernelInfo]) -> str:
 def types(rows: list[KernelInfo]) -> str:
     """Types, precision, layouts and repeatability that the family's rows share."""
     shared = {
-        f"{k.dtype_in} in, {k.dtype_accumulate} accumulated, {k.dtype_out} out; {k.math} arithmetic; "
+        f"{', '.join(k.dtypes)} in, {k.dtype_accumulate} accumulated, the same or float32 out; {k.math} arithmetic; "
         f"layouts {', '.join(k.layouts)}; {'repeatable' if k.deterministic else 'not repeatable'}."
         for k in rows
     }

@@ -4,14 +4,17 @@
     PYTHONPATH=tests python tools/mutants.py NAME ...   # these only
 
 A mutated kernel is compiled for both lane modes with every access checked, and must compute, count and synchronise on
-the shapes of the test suite what the registry says. Mutated portable C++ must pass tests/cpp/check_select.cpp. The
+the shapes of the test suite what the registry says; of the production kernels a sample of rows, in float32. Mutated
+portable C++ must pass tests/cpp/check_select.cpp, and what plans launches of production kernels check_replay.cpp. The
 sources as they are pass the same checks first, or nothing that follows means anything.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -29,7 +32,7 @@ from copies import DTYPES, LAYOUTS, check_copy
 from host_module import Build, CompileError, Constant, Counters, HostFault, HostModule, Writable, build, runtime_objects
 from mutations import MUTATIONS, Mutation
 from reference import assert_product, normal
-from shapes import ALL_CASES, Case
+from shapes import ALL_CASES, PRODUCTION, Case
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,17 +42,25 @@ DOC = ROOT / "docs" / "mutations.md"
 CHECKED = Build(checked=True)
 COMPILER = CHECKED.compiler
 
+# Kernels of each production body that mutants are compiled for, in float32 only: half types take the same paths.
+SAMPLE = ("simd_gemm_64x32_k32", "simd_gemm_direct_32x32", "tensorops_gemm_32x64_k256", "tensorops_gemm_64x64")
+# Kernels that launches are replayed on, and what check_select does not run.
+REPLAY_SAMPLE = ("naive", "tiled_16", "simd_gemm_64x64_k16")
+REPLAY_METAL = ("ladder/naive", "ladder/tiled", "simd_gemm", "strided_copy")
+REPLAYED = ("csrc/backends/fused_launch.cpp",)
+
+
+def core_of(cmake: str) -> tuple[str, ...]:
+    """The sources of mlx_gemm_core."""
+    listed = re.search(r"add_library\(mlx_gemm_core OBJECT\s+([^)]*)\)", cmake)
+    assert listed, "csrc/CMakeLists.txt has mlx_gemm_core"
+    return tuple(f"csrc/{source}" for source in listed[1].split())
+
+
 # The portable C++ with its check program; -O0, because compiling takes longer than running.
-CORE = (
-    "csrc/layout.cpp",
-    "csrc/problem.cpp",
-    "csrc/registry.cpp",
-    "csrc/select.cpp",
-    "csrc/backends/apple_gpu.cpp",
-    "csrc/backends/launch_record.cpp",
-    "csrc/backends/launch_sequence.cpp",
-    "tests/cpp/check_select.cpp",
-)
+LIBRARY = core_of((ROOT / "csrc" / "CMakeLists.txt").read_text())
+CORE = (*LIBRARY, "tests/cpp/check_select.cpp")
+REPLAY = WORK / "replay"
 COMPILE = (COMPILER, "-std=c++20", "-O0", "-MMD")
 
 SEED = 1
@@ -141,12 +152,141 @@ def rows_apart(matrix: np.ndarray, ld: int) -> np.ndarray:
     return memory.ravel()[: (rows - 1) * ld + columns].copy()
 
 
+def included_by(file: str) -> set[str]:
+    """`file` and the headers of metal/common that it includes, also through each other."""
+    found = {file}
+    for header in re.findall(r'#include "(metal/common/.*)"', (ROOT / file).read_text()):
+        found |= included_by(header)
+    return found
+
+
 def kernel_sources(file: str) -> list[str]:
     """The kernels that a mutation of `file` changes."""
-    if not file.endswith(".metal") and not file.startswith("metal/common/"):
-        return []
-    kernels = sorted(path.relative_to(ROOT) for path in ROOT.glob("metal/**/*.metal"))
-    return [str(p) for p in kernels if file == str(p) or f'#include "{file}"' in (ROOT / p).read_text()]
+    kernels = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("metal/**/*.metal"))
+    if file == "metal/common/tile_order.h":  # production kernels take it at run time: check_select.cpp does so, too
+        return [kernel for kernel in kernels if f'#include "{file}"' in (ROOT / kernel).read_text()]
+    return [kernel for kernel in kernels if file in included_by(kernel)]
+
+
+# ---- Production kernels ----
+
+# FusedGemmParams of metal/shared/params.h.
+ADDEND = np.dtype([
+    ("origin", np.int64), ("row_stride", np.int64), ("column_stride", np.int64), ("batch_strides", np.int64, 3),
+])  # fmt: skip
+PARAMS = np.dtype([
+    ("a_origin", np.int64), ("b_origin", np.int64), ("a_batch_strides", np.int64, 3), ("b_batch_strides", np.int64, 3),
+    ("c", ADDEND), ("residual", ADDEND), ("batch_shape", np.int32, 3),
+    ("M", np.int32), ("N", np.int32), ("K", np.int32), ("lda", np.int32), ("ldb", np.int32),
+    ("order", np.int32), ("activation", np.int32), ("alpha", np.float32), ("beta", np.float32),
+])  # fmt: skip
+ORDERS = ("row_major", "swizzle_1", "swizzle_2", "swizzle_3", "morton")
+ACTIVATIONS = (
+    lambda x: x,
+    lambda x: np.maximum(x, 0),
+    lambda x: x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2,
+    lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
+    lambda x: x / (1 + np.exp(-x)),
+)
+
+
+class Stored:
+    """A batch [X, Y, rows, columns] in memory: NaN between its rows, nothing after the last; X may run backwards."""
+
+    def __init__(self, values: np.ndarray, *, transposed: bool, gap: int, backwards: bool = False) -> None:
+        stored = values.swapaxes(-1, -2) if transposed else values
+        wide = np.full((*stored.shape[:-1], stored.shape[-1] + gap), np.nan, np.float32)
+        wide[..., :-gap] = stored[::-1] if backwards else stored
+        x, y, ld = (stride // 4 for stride in wide.strides[:-1])
+        self.memory = wide.ravel()[:-gap].copy()
+        self.ld = ld
+        self.origin = (len(wide) - 1) * x if backwards else 0
+        self.batch_strides = (0, -x if backwards else x, y if wide.shape[1] > 1 else 0)
+
+
+def check_fused(examination: Examination, case: Case, layout: str, order: str = "", activation: int | None = None) -> None:
+    """One product with nothing else, or with `activation` a batch [2, 3] of them with everything: C lies by columns,
+    the residual's rows run backwards."""
+    M, N, K = case.M, case.N, case.K
+    everything = activation is not None
+    X, Y = (2, 3) if everything else (1, 1)
+    draw = np.random.default_rng(SEED).integers
+    a, b, c, r = (
+        draw(-4, 5, shape).astype(np.float64)
+        for shape in ((X, Y, M, K), (X, 1, K, N), (X, Y, M, N), (X, Y, M, N))
+    )
+    if activation not in (None, 0, 1):  # where activations bend
+        a, c = a / 16, c / 4
+    left = Stored(a, transposed=layout[0] == "t", gap=3, backwards=True)
+    right = Stored(b, transposed=layout[1] == "t", gap=5)
+    params = np.zeros((), PARAMS)
+    for name, value in (("M", M), ("N", N), ("K", K), ("lda", left.ld), ("ldb", right.ld)):
+        params[name] = value
+    params["a_origin"], params["a_batch_strides"] = left.origin, left.batch_strides
+    params["b_origin"], params["b_batch_strides"] = right.origin, right.batch_strides
+    params["batch_shape"] = (1, X, Y)
+    params["order"] = ORDERS.index(order or case.kernel.order)
+    params["alpha"], params["beta"] = (2, 3) if everything else (1, 0)
+    product = np.full(X * Y * M * N, np.nan, np.float32)
+    buffers = {0: left.memory, 1: right.memory, 2: Writable(product)}
+    expected = a @ b
+    if activation is not None:
+        addend, residual = Stored(c, transposed=True, gap=1), Stored(r[..., ::-1, :], transposed=False, gap=2)
+        params["activation"] = activation
+        params["c"] = (addend.origin, 1, addend.ld, addend.batch_strides)
+        params["residual"] = ((M - 1) * residual.ld, -residual.ld, 1, residual.batch_strides)
+        buffers |= {4: addend.memory, 5: residual.memory}
+        expected = ACTIVATIONS[activation](2 * expected + 3 * c) + r
+    buffers[3] = Constant(params)
+    columns, rows = case.grid
+    swizzle = int(order.partition("_")[2]) if order.startswith("swizzle") else 0
+    grid = (columns << swizzle, -(-rows >> swizzle), X * Y) if order != "morton" else (case.tiles, 1, X * Y)
+    constants = {0: layout[0] == "t", 1: layout[1] == "t", 2: everything, 3: everything}
+    function = f"{case.kernel.name}_float32_float32"
+    name = " ".join([f"{case} {layout}", order, "with an epilogue" if everything else ""]).rstrip()
+    for mode in ("lanes", "uniform") if examination.module.allows_uniform(function) else ("lanes",):
+        product[:] = np.nan
+        counted = examination.module.run(
+            function, grid, (*case.kernel.threads, 1), buffers, constants=constants, mode=mode, workers=1
+        )
+        shown = product.reshape(X, Y, M, N)
+        if activation in (None, 0, 1):
+            assert (shown == expected).all(), name
+        else:
+            assert np.allclose(shown, expected, rtol=2e-6, atol=2e-6), name
+    if not everything and not order:
+        examination.compare(case, counted)
+    examination.miscounted += [Verdict("warning", warning) for warning in counted.warnings]
+
+
+def check_sample(examination: Examination, body: str) -> None:
+    for kernel in PRODUCTION:
+        if kernel.name not in SAMPLE or kernel.body != body:
+            continue
+        bm, bn, bk = kernel.bm, kernel.bn, kernel.bk or 32
+        edge, whole = Case(kernel, bm + 3, bn + 5, bk + 7), Case(kernel, 2 * bm, bn, 2 * bk)
+        for layout, activation in itertools.product(("nn", "nt", "tn", "tt"), (None, 1)):
+            check_fused(examination, edge, layout, activation=activation)
+            check_fused(examination, whole, layout, activation=activation)
+        check_fused(examination, Case(kernel, bm, bn, bk + 1), "tt")
+        check_fused(examination, Case(kernel, 1, 1, 1), "nt")
+        for order in ORDERS[1:]:
+            check_fused(examination, Case(kernel, 4 * bm, 3 * bn + 1, 8), "nn", order)
+        for activation in range(len(ACTIVATIONS)):
+            check_fused(examination, Case(kernel, 7, bn + 1, 9), "nn", activation=activation)
+
+
+def sampled(tree: Path, kernels: Sequence[str]) -> Path:
+    """A copy of the kernels in `tree` in which only these are instantiated, production kernels in float32."""
+    root = tree / "sample"
+    shutil.copytree(tree / "metal", root / "metal", dirs_exist_ok=True)
+    rows = root / "metal" / "shared" / "gemm_kernels.def"
+    production = {kernel.name for kernel in PRODUCTION}
+    unwanted = lambda row: "" if row[1] in production - set(kernels) else row[0]  # noqa: E731
+    rows.write_text(re.sub(r"^GEMM_\w+\((\w+),.*\n.*\n", unwanted, rows.read_text(), flags=re.MULTILINE))
+    for source in root.glob("metal/*_gemm.metal"):
+        source.write_text(re.sub(r"GEMM_INSTANTIATE\(NAME##_b?float16.*>\)", "", source.read_text()))
+    return root
 
 
 def check_copies(module: HostModule) -> None:
@@ -160,12 +300,16 @@ def check_kernels(file: str, tree: Path) -> Verdict:
     """Compiles and checks what a mutation of `file` changes, in this process."""
     sources = kernel_sources(file)
     bodies = {Path(source).stem for source in sources}
+    root = sampled(tree, SAMPLE)
     try:
-        examination = Examination(build([tree / source for source in sources], HOST, CHECKED, root=tree))
+        examination = Examination(build([root / source for source in sources], HOST, CHECKED, root=root))
         for case in sorted((c for c in ALL_CASES if c.kernel.body in bodies), key=lambda c: c.M * c.N * c.K):
             examination.check(case)
         if "strided_copy" in bodies:
             check_copies(examination.module)
+        for body in ("simd_gemm", "tensorops_gemm"):
+            if body in bodies:
+                check_sample(examination, body)
     except CompileError as error:
         return rejected(error)
     except HostFault as fault:

@@ -24,8 +24,8 @@ std::vector<std::byte> params_of(const Problem& problem) {
 }  // namespace
 
 LaunchRecord plan_launch(const KernelInfo& kernel, const Problem& problem, const OperandOffsets& offsets) {
-  const int64_t in = bytes_per_element(kernel.in);
-  const int64_t out = bytes_per_element(kernel.out);
+  const int64_t in = bytes_per_element(problem.dtype);
+  const int64_t out = bytes_per_element(problem.out);
   LaunchRecord record;
   record.kernel = kernel.name;
   record.buffers = {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "csrc/layout.h"
@@ -11,9 +11,10 @@
 
 namespace mlx_gemm {
 
-// The arrays of a GEMM that a buffer binding can refer to: operands, the result, and row-contiguous copies of operands.
-enum class Operand { a, b, c, a_copy, b_copy };
-constexpr size_t kOperands = 5;
+// The arrays of a GEMM that a buffer binding can refer to: operands, the result, row-contiguous copies of operands, and
+// what is added to the result.
+enum class Operand { a, b, c, a_copy, b_copy, addend, residual };
+constexpr size_t kOperands = 7;
 
 struct BufferBinding {
   int slot;
@@ -23,10 +24,11 @@ struct BufferBinding {
   bool writable;
 };
 
-// An `int` of the kernel's source that is known when its pipeline is made.
+// An `int` or `bool` of the kernel's source that is known when its pipeline is made.
 struct FunctionConstant {
   int id;
   int32_t value;
+  bool boolean = false;
 };
 
 struct Extent3 {
@@ -36,7 +38,7 @@ struct Extent3 {
 };
 
 struct LaunchRecord {
-  std::string_view kernel;
+  std::string kernel;  // name of the Metal function
   std::vector<FunctionConstant> constants;
   std::vector<BufferBinding> buffers;
   int params_slot = 0;

@@ -120,9 +120,9 @@ void append_copies(const CopyRequest& request, const Strided& layout, std::vecto
   CopyPlanner(request, launches).copy(merged_axes(layout), 0, 0);
 }
 
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view) {
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const FusedEpilogue& epilogue) {
   LaunchSequence sequence;
-  const int64_t bytes = bytes_per_element(kernel.in);
+  const int64_t bytes = bytes_per_element(view.problem.dtype);
   const auto copy = [&](Operand from, Operand to, const std::optional<Strided>& layout) {
     if (layout) {
       sequence.scratch.push_back(
@@ -132,8 +132,14 @@ LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view) {
   };
   copy(Operand::a, Operand::a_copy, view.copied_a);
   copy(Operand::b, Operand::b_copy, view.copied_b);
-  for (int64_t i = 0; i < view.problem.batch; ++i) {
-    LaunchRecord record = plan_launch(kernel, view.problem, offsets_of_product(view, i));
+  if (kernel.fused()) {
+    sequence.products = plan_fused_launches(kernel, view, epilogue);
+  } else {
+    for (int64_t i = 0; i < view.problem.batch; ++i) {
+      sequence.products.push_back(plan_launch(kernel, view.problem, offsets_of_product(view, i)));
+    }
+  }
+  for (LaunchRecord& record : sequence.products) {
     for (BufferBinding& binding : record.buffers) {
       if (binding.operand == Operand::a && view.copied_a) {
         binding.operand = Operand::a_copy;
@@ -141,7 +147,6 @@ LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view) {
         binding.operand = Operand::b_copy;
       }
     }
-    sequence.products.push_back(std::move(record));
   }
   return sequence;
 }

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "csrc/backends/fused_launch.h"
 #include "csrc/backends/launch_record.h"
 
 namespace mlx_gemm {
@@ -19,8 +20,8 @@ struct LaunchSequence {
   std::vector<LaunchRecord> products;  // depend on the copies
 };
 
-// `view` is that of what the kernel can address.
-LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view);
+// `view` is that of what the kernel can address. Only production kernels have an epilogue.
+LaunchSequence plan_products(const KernelInfo& kernel, const GemmView& view, const FusedEpilogue& epilogue = {});
 
 // Appends the launches that copy `from`, which has this layout, to `to`, row-contiguous. No axis is empty.
 struct CopyRequest {

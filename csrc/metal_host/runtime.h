@@ -54,10 +54,11 @@ void* threadgroup_variable(const VariableDeclaration& declaration, Site site);
 constexpr int kUnwritten = 0xff;
 
 template <class T>
-constexpr bool is_unwritten(T value) {
+bool is_unwritten(const T& value) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4);
-  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-  return std::bit_cast<Bits>(value) == Bits(~Bits(0));
+  std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t> bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits == decltype(bits)(~decltype(bits)(0));
 }
 
 // ---- Collectives ----

@@ -48,9 +48,9 @@ template <int BM, int BN, int SIMDGROUPS, TileOrder ORDER>
   Matrix b(B, dextents<int, 2>(p.N, p.K), array<int, 2>{1, p.ldb});
   Matrix c(C, dextents<int, 2>(p.N, p.M), array<int, 2>{1, p.ldc});
 
-  const uint2 tile = tile_of<ORDER, BM, BN>(group, p.M, p.N);
-  const int row = int(tile.y) * BM;
-  const int col = int(tile.x) * BN;
+  const TilePosition tile = tile_of<ORDER, BM, BN>(group.x, group.y, p.M, p.N);
+  const int row = int(tile.row) * BM;
+  const int col = int(tile.column) * BN;
   // lint: allow(large-slice) select.cpp keeps each operand below 2 GiB; slices are what this rung shows
   if (row + BM <= p.M && col + BN <= p.N) {
     auto a_rows = a.slice<dynamic_extent, BM>(0, row);

@@ -43,9 +43,9 @@ template <int BM, int BN, int BK, int SIMDGROUPS, TileOrder ORDER>
       matmul2d_descriptor(BM, BN, BK, false, false, false, matmul2d_descriptor::mode::multiply_accumulate);
   matmul2d<descriptor, execution_simdgroups<SIMDGROUPS>> op;
 
-  const uint2 tile = tile_of<ORDER, BM, BN>(group, p.M, p.N);
-  const size_t row = size_t(tile.y) * BM;
-  const size_t col = size_t(tile.x) * BN;
+  const TilePosition tile = tile_of<ORDER, BM, BN>(group.x, group.y, p.M, p.N);
+  const size_t row = size_t(tile.row) * BM;
+  const size_t col = size_t(tile.column) * BN;
   device float* a_rows = A + row * size_t(p.lda);
   device float* b_columns = B + col;
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <span>
@@ -44,8 +45,8 @@ struct Pipeline {
   unsigned long maxTotalThreadsPerThreadgroup() const { return limit; }
 };
 
-enum class DataType { int_type };
-constexpr PipelineOptions<int, DataType> kOptions{0, DataType::int_type};
+enum class DataType { int_type, bool_type };
+constexpr PipelineOptions<int, DataType> kOptions{0, DataType::int_type, DataType::bool_type};
 
 // The part of MLX's Device that make_pipeline() uses, with its caches: by the library's name, by the pipeline's.
 class RecordingDevice {
@@ -68,7 +69,9 @@ class RecordingDevice {
       }
       pipeline = std::make_unique<Pipeline>(name);
       for (const auto& [value, type, id] : constants) {
-        pipeline->constants.push_back({int(id), *static_cast<const int32_t*>(value)});
+        const bool boolean = type == DataType::bool_type;
+        pipeline->constants.push_back(
+            {int(id), boolean ? *static_cast<const bool*>(value) : *static_cast<const int32_t*>(value)});
       }
     }
     return pipeline.get();
@@ -198,6 +201,17 @@ Array make_array(const Strided& layout, unsigned seed) {
   return array;
 }
 
+// What a production kernel does besides: D = relu(2 A B + 3 C) + R, with C and R [batch, M, N].
+struct Extras {
+  Strided c_layout;
+  Strided r_layout;
+  Array c;
+  Array r;
+};
+
+constexpr Epilogue kEpilogue{
+    .alpha = 2.0f, .beta = 3.0f, .has_c = true, .has_residual = true, .activation = Activation::relu};
+
 // A [batch, M, K] times B [batch or 1, K, N], and the exact result.
 struct Product {
   Strided a_layout;
@@ -206,6 +220,7 @@ struct Product {
   Array b;
   std::vector<int64_t> exact;
   bool joins = false;  // all rows of A are one matrix, as in the op
+  std::optional<Extras> extras = {};
 };
 
 Product make_product(const Strided& a_layout, const Strided& b_layout, bool joins = false) {
@@ -227,10 +242,34 @@ Product make_product(const Strided& a_layout, const Strided& b_layout, bool join
   return p;
 }
 
+Product with_extras(Product p, const Strided& c_layout, const Strided& r_layout) {
+  p.extras = Extras{c_layout, r_layout, make_array(c_layout, 3), make_array(r_layout, 4)};
+  const int batch = c_layout.shape[0], M = c_layout.shape[1], N = c_layout.shape[2];
+  size_t at = 0;
+  for (int i = 0; i < batch; ++i) {
+    for (int m = 0; m < M; ++m) {
+      for (int n = 0; n < N; ++n, ++at) {
+        const std::array index{i, m, n};
+        const Extras& extras = *p.extras;
+        const int64_t sum =
+            2 * p.exact[at] + 3 * int64_t((*extras.c.memory)[size_t(extras.c.offset + position(c_layout, index))]);
+        p.exact[at] = std::max<int64_t>(sum, 0) +
+                      int64_t((*extras.r.memory)[size_t(extras.r.offset + position(r_layout, index))]);
+      }
+    }
+  }
+  return p;
+}
+
 LaunchSequence plan(const KernelInfo& kernel, const Product& p) {
-  Addressing addressing = addressing_of(kernel);
+  Addressing addressing = addressing_of(kernel, Dtype::float32, p.a_layout.shape[2]);
   addressing.join_rows = addressing.copy_to_join = p.joins;
-  return plan_products(kernel, view_gemm(p.a_layout, p.b_layout, addressing));
+  const GemmView view = view_gemm(p.a_layout, p.b_layout, addressing);
+  FusedEpilogue epilogue;
+  if (p.extras) {
+    epilogue = {kEpilogue, *view_addend(p.extras->c_layout, view), *view_addend(p.extras->r_layout, view)};
+  }
+  return plan_products(kernel, view, epilogue);
 }
 
 using Forgets = RecordingEncoder::Forgets;
@@ -239,16 +278,22 @@ using Forgets = RecordingEncoder::Forgets;
 bool finishes(const LaunchSequence& sequence, const ProductArrays<Array>& arrays, Forgets forgets = Forgets::nothing) {
   RecordingDevice device;
   RecordingEncoder encoder(forgets);
-  encode(
-      sequence, arrays, [&](const LaunchRecord& record) { return make_pipeline(record, device, kOptions); },
-      [](const Scratch& scratch) { return unwritten(size_t(scratch.bytes) / sizeof(float)); }, encoder);
+  try {
+    encode(
+        sequence, arrays, [&](const LaunchRecord& record) { return make_pipeline(record, device, kOptions); },
+        [](const Scratch& scratch) { return unwritten(size_t(scratch.bytes) / sizeof(float)); }, encoder);
+  } catch (const std::runtime_error&) {
+    return false;  // no such function
+  }
   return encoder.run();
 }
 
 // Whether the launches finish with the right result.
 bool passes(const LaunchSequence& sequence, const Product& p, Forgets forgets = Forgets::nothing) {
   Array c = unwritten(p.exact.size());
-  return finishes(sequence, {p.a, p.b, c}, forgets) &&
+  const Array* addend = p.extras ? &p.extras->c : nullptr;
+  const Array* residual = p.extras ? &p.extras->r : nullptr;
+  return finishes(sequence, {p.a, p.b, c, addend, residual}, forgets) &&
          std::ranges::equal(*c.memory, p.exact, [](float x, int64_t y) { return x == float(y); });
 }
 
@@ -323,6 +368,50 @@ const Fault kCopyFaults[] = {
     {"copies of another width", [](LaunchRecord& r) { r.kernel = "strided_copy_16"; }},
 };
 
+FusedGemmParams* fused(LaunchRecord& record) { return reinterpret_cast<FusedGemmParams*>(record.params.data()); }
+
+BufferBinding& bound(LaunchRecord& record, Operand operand) {
+  return *std::ranges::find(record.buffers, operand, &BufferBinding::operand);
+}
+
+// Planted in the launch of `everything`, below.
+const Fault kFusedFaults[] = {
+    {"A and B in each other's slots", [](LaunchRecord& r) { std::swap(r.buffers[0].slot, r.buffers[1].slot); }},
+    {"D's offset off by one", [](LaunchRecord& r) { bound(r, Operand::c).byte_offset += 4; }},
+    {"C and residual in each other's slots",
+     [](LaunchRecord& r) { std::swap(bound(r, Operand::addend).slot, bound(r, Operand::residual).slot); }},
+    {"A bound from its first element",
+     [](LaunchRecord& r) { bound(r, Operand::a).byte_offset += 4 * fused(r)->a_origin; }},
+    {"A's origin forgotten", [](LaunchRecord& r) { fused(r)->a_origin = 0; }},
+    {"residual's origin forgotten", [](LaunchRecord& r) { fused(r)->residual.origin = 0; }},
+    {"params in another slot", [](LaunchRecord& r) { r.params_slot = 6; }},
+    {"A not transposed", [](LaunchRecord& r) { r.constants[0].value ^= 1; }},
+    {"B transposed", [](LaunchRecord& r) { r.constants[1].value ^= 1; }},
+    {"transposes under each other's ids", [](LaunchRecord& r) { std::swap(r.constants[0].id, r.constants[1].id); }},
+    {"no C", [](LaunchRecord& r) { r.constants[2].value = 0; }},
+    {"no residual", [](LaunchRecord& r) { r.constants[3].value = 0; }},
+    {"lda taken for M", [](LaunchRecord& r) { fused(r)->lda = fused(r)->M; }},
+    {"ldb one more", [](LaunchRecord& r) { fused(r)->ldb += 1; }},
+    {"K one less", [](LaunchRecord& r) { fused(r)->K -= 1; }},
+    {"M and N swapped", [](LaunchRecord& r) { std::swap(fused(r)->M, fused(r)->N); }},
+    {"A's batch stride with the other sign", [](LaunchRecord& r) { fused(r)->a_batch_strides[kBatchDims - 1] *= -1; }},
+    {"B stepped through", [](LaunchRecord& r) { fused(r)->b_batch_strides[kBatchDims - 1] = 1; }},
+    {"C's rows repeated", [](LaunchRecord& r) { fused(r)->c.row_stride = 0; }},
+    {"C's columns and rows swapped",
+     [](LaunchRecord& r) { std::swap(fused(r)->c.row_stride, fused(r)->c.column_stride); }},
+    {"residual of the first product for all",
+     [](LaunchRecord& r) { fused(r)->residual.batch_strides[kBatchDims - 1] = 0; }},
+    {"batch along another dimension",
+     [](LaunchRecord& r) { std::swap(fused(r)->batch_shape[0], fused(r)->batch_shape[kBatchDims - 1]); }},
+    {"alpha and beta swapped", [](LaunchRecord& r) { std::swap(fused(r)->alpha, fused(r)->beta); }},
+    {"no activation", [](LaunchRecord& r) { fused(r)->activation = kActivationNone; }},
+    {"one product less", [](LaunchRecord& r) { r.grid.z -= 1; }},
+    {"half the columns of tiles", [](LaunchRecord& r) { r.grid.x /= 2; }},
+    {"half the threads", [](LaunchRecord& r) { r.threads.x /= 2; }},
+    {"a function of other types",
+     [](LaunchRecord& r) { r.kernel.replace(r.kernel.rfind("_float32_float32"), 16, "_float16_float16"); }},
+};
+
 // ---- Checks ----
 
 int passed = 0;
@@ -361,6 +450,76 @@ void check_kernel(const KernelInfo& kernel) {
   const Product rows = joined(kernel);
   report(plan(kernel, rows).products.size() == 1, kernel.name, "all rows in one launch");
   report(passes(plan(kernel, rows), rows), kernel.name, "joined rows as planned");
+}
+
+// A of every layout, backwards through the batch; one B; a column of C for each product; a residual backwards in rows.
+Product everything(const KernelInfo& kernel, Layout layout) {
+  const int M = 2 * kernel.bm + 3, N = kernel.bn + 1, K = 70;
+  const int64_t lda = (a_transposed(layout) ? M : K) + 3, ldb = (b_transposed(layout) ? K : N) + 5;
+  const int64_t a_matrix = 3 + lda * (a_transposed(layout) ? K : M);
+  const Strided a{{2, M, K}, {-a_matrix, a_transposed(layout) ? 1 : lda, a_transposed(layout) ? lda : 1}};
+  const Strided b{{1, K, N}, {0, b_transposed(layout) ? 1 : ldb, b_transposed(layout) ? ldb : 1}};
+  return with_extras(make_product(a, b), {{2, M, N}, {M + 1, 1, 0}}, {{2, M, N}, {M * (N + 2), -(N + 2), 1}});
+}
+
+void check_fused_kernel(const KernelInfo& kernel) {
+  for (const Layout layout : {Layout::nn, Layout::nt, Layout::tn, Layout::tt}) {
+    const Product p = everything(kernel, layout);
+    report(plan(kernel, p).products.size() == 1, kernel.name, "a batch in one launch");
+    report(passes(plan(kernel, p), p), kernel.name, to_string(layout));
+  }
+  const Product strided = copied(kernel);
+  report(passes(plan(kernel, strided), strided), kernel.name, "copies and products as planned");
+  const Product rows = joined(kernel);
+  report(passes(plan(kernel, rows), rows), kernel.name, "joined rows as planned");
+  const Product p = everything(kernel, Layout::tn);
+  for (const Fault& fault : kFusedFaults) {
+    LaunchSequence faulty = plan(kernel, p);
+    fault.plant(faulty.products[0]);
+    report(!passes(faulty, p), kernel.name, fault.name);
+  }
+}
+
+// More products than a grid is deep, and more dimensions than a launch has.
+void check_large_batches() {
+  const KernelInfo& kernel = *find_kernel("simd_gemm_64x64_k16");
+  const Product deep = make_product({{70000, 1, 2}, {3, 2, 1}}, {{70000, 2, 1}, {2, 1, 1}});
+  report(plan(kernel, deep).products.size() == 2, kernel.name, "70000 products in two launches");
+  report(passes(plan(kernel, deep), deep), kernel.name, "70000 products");
+
+  // Offsets of products along five dimensions whose strides do not merge, against the host's own arithmetic.
+  const GemmView view{.problem = {.M = 1, .N = 1, .K = 1, .lda = 1, .ldb = 1, .batch = 2 * 3 * 2 * 3 * 2},
+                      .loop = {2, 3, 2, 3, 2},
+                      .a_steps = {1000, 200, -50, 7, 1},
+                      .b_steps = {0, 5, 0, -1, 90}};
+  std::vector<LaunchRecord> launches = plan_fused_launches(kernel, view, {});
+  report(launches.size() == 6, kernel.name, "two dimensions are counted by the host");
+  bool right = true;
+  int64_t index = 0;
+  for (LaunchRecord& record : launches) {
+    for (uint32_t z = 0; z < record.grid.z; ++z, ++index) {
+      const FusedGemmParams& p = *fused(record);
+      int64_t a = bound(record, Operand::a).byte_offset / 4 + p.a_origin;
+      int64_t b = bound(record, Operand::b).byte_offset / 4 + p.b_origin;
+      int64_t rest = z;
+      for (int dim = kBatchDims - 1; dim >= 0; --dim) {
+        a += rest % p.batch_shape[dim] * p.a_batch_strides[dim];
+        b += rest % p.batch_shape[dim] * p.b_batch_strides[dim];
+        rest /= p.batch_shape[dim];
+      }
+      const OperandOffsets expected = offsets_of_product(view, index);
+      right = right && a == expected.a && b == expected.b;
+    }
+  }
+  report(right && index == 72, kernel.name, "offsets of a batch of five dimensions");
+
+  // Half types: offsets in bytes of their own.
+  Problem half{.M = 4, .N = 6, .K = 8, .lda = 8, .ldb = 6, .batch = 2, .dtype = Dtype::float16, .out = Dtype::float32};
+  const GemmView two{.problem = half, .loop = {2}, .a_steps = {32}, .b_steps = {48}};
+  LaunchRecord record = plan_fused_launches(kernel, two, {}).at(0);
+  report(bound(record, Operand::a).byte_size == 2 * 64 && bound(record, Operand::c).byte_size == 4 * 48 &&
+             record.kernel == "simd_gemm_64x64_k16_float16_float32",
+         kernel.name, "float32 from float16");
 }
 
 void check_copy_faults() {
@@ -457,7 +616,10 @@ void check_pipelines() {
 }  // namespace
 
 int main() {
-  std::ranges::for_each(kernels(), check_kernel);
+  for (const KernelInfo& kernel : kernels()) {
+    kernel.fused() ? check_fused_kernel(kernel) : check_kernel(kernel);
+  }
+  check_large_batches();
   check_copy_faults();
   check_copies();
   check_pipelines();

@@ -13,17 +13,9 @@
 
 #include "csrc/backends/apple_gpu.h"
 #include "csrc/backends/launch_sequence.h"
+#include "csrc/metal_policy.h"
 #include "csrc/select.h"
 #include "expect.h"
-
-// Metal's names for what tile_order.h uses.
-using uint = unsigned int;
-struct uint2 {
-  uint x;
-  uint y;
-  uint2(uint x, uint y) : x(x), y(y) {}
-};
-
 #include "metal/common/tile_order.h"
 
 namespace {
@@ -172,13 +164,23 @@ void check_sizes() {
 // ---- The registry ----
 
 void check_rows() {
-  same(kernels().size(), 28);
+  same(kernels().size(), 45);
   for (const KernelInfo& k : kernels()) {
     same(find_kernel(k.name), &k);
     const bool staged = k.family() == "tiled" || k.family() == "coarse";
-    const int padded = k.name == "simdgroup_32x32_shared" ? 2 * 32 * 33 * 4 : 0;
+    // Blocks as they are stored, plain or transposed, with 16 bytes after every row.
+    const auto block = [](int rows, int columns) { return std::max(rows * (columns + 4), columns * (rows + 4)); };
+    const int padded = k.name == "simdgroup_32x32_shared" ? 2 * 32 * 33 * 4
+                       : k.body == "simd_gemm"            ? 4 * (block(k.bm, k.bk) + block(k.bk, k.bn))
+                                                          : 0;
     same(k.threadgroup_bytes, staged ? 4 * k.bk * (k.bm + k.bn) : padded);
-    const int shared = k.name == "naive" ? 1 : k.name == "simdgroup_32x32" ? 16 : 0;
+    same(k.fused(), k.name.find("_gemm_") != std::string_view::npos);
+    same(k.dtypes, k.fused() && k.math == Math::exact ? "float32,float16,bfloat16" : "float32");
+    same(k.layouts, k.fused() ? "nn,nt,tn,tt" : "nn");
+    same(k.role == Role::ladder, !k.fused());
+    const int shared = k.name == "naive"                                                   ? 1
+                       : k.name == "simdgroup_32x32" || k.name == "simd_gemm_direct_32x32" ? 16
+                                                                                           : 0;
     same(k.read_tile[0], shared ? shared : k.bm);
     same(k.read_tile[1], shared ? shared : k.bn);
     same(k.min_os, k.tensorops() ? 2600 : 1400);
@@ -276,6 +278,171 @@ std::string told(const std::vector<Rejection>& rejected, size_t index) {
 
 std::string told(const Plan& plan) { return std::string(to_string(plan.route)) + ": " + plan.reason; }
 
+std::string_view chosen(const Problem& problem, const DeviceTraits& device) {
+  const Plan plan = choose(problem, device);
+  return plan.kernel == nullptr ? "" : plan.kernel->name;
+}
+
+// Over problems of every kind and devices of every class: each row of the policy decides somewhere, no kernel is chosen
+// that cannot run the problem, and where MLX will not do one always is.
+void check_every_row() {
+  std::set<std::pair<std::string_view, std::string>> decided;
+  for (const char* architecture : {"applegpu_g13g", "applegpu_g14d", "applegpu_g15s", "applegpu_g16c", "applegpu_g17g",
+                                   "applegpu_g17s", "applegpu_g18p"}) {
+    for (const int os : {1400, 2600, 2602}) {
+      for (const char* tf32 : {"0", "1"}) {
+        const DeviceTraits device =
+            apple_gpu_traits({.architecture = architecture,
+                              .os_version = std::to_string(os / 100) + "." + std::to_string(os % 100),
+                              .tf32_setting = tf32});
+        for (const Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::float64, Dtype::complex64}) {
+          for (const int64_t size : {1, 16, 40, 64, 128, 200, 256, 384, 1000, 1024, 1 << 24}) {
+            for (const Layout layout : {Layout::nn, Layout::nt, Layout::tn, Layout::tt}) {
+              for (const int variant : {0, 1, 2}) {
+                Problem problem{.M = size,
+                                .N = size,
+                                .K = size,
+                                .lda = size,
+                                .ldb = size,
+                                .layout = layout,
+                                .dtype = dtype,
+                                .out = variant == 2 ? Dtype::float32 : dtype,
+                                .fuses = variant == 1};
+                const Plan plan = choose(problem, device);
+                if (plan.kernel == nullptr) {
+                  const bool real = dtype != Dtype::float64 && dtype != Dtype::complex64;
+                  const bool one_pass = problem.fuses || problem.out != problem.dtype;
+                  same(real && (one_pass || lowering_loses_precision(dtype, device)), false);
+                  continue;
+                }
+                same(unsupported(*plan.kernel, problem, device).value_or(""), "");
+                same(plan.kernel->role == Role::by_name, false);
+                decided.insert({plan.kernel->name, plan.reason});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  for (const PolicyRow& row : metal_policy()) {
+    same(find_kernel(row.kernel) != nullptr, true);
+    same(decided.contains({row.kernel, std::string(row.reason) + " (" + std::string(row.evidence) + ")"}), true);
+  }
+}
+
+void check_policy() {
+  DeviceTraits tf32 = kM5;
+  tf32.tf32 = true;
+  // True float32 on an M5, by shape.
+  same(chosen(product(64, 128, 512), tf32), "tensorops_sync_64x64_k256");
+  same(chosen(product(1, 4096, 4096), tf32), "tensorops_gemm_16x128_k256");
+  same(chosen(product(16, 4096, 4096), tf32), "tensorops_gemm_16x128_k256");
+  same(chosen(product(17, 4096, 4096), tf32), "tensorops_gemm_32x64_k256");
+  same(chosen(product(63, 4096, 4096), tf32), "tensorops_gemm_32x64_k256");
+  same(chosen(product(65, 200, 31), tf32), "tensorops_gemm_32x32_k256");
+  same(chosen(product(257, 200, 31), tf32), "tensorops_gemm_64x64_k256");
+  same(chosen(product(200, 257, 31), tf32), "tensorops_gemm_64x64_k256");
+  // Rows too long for a tensor over a tile.
+  same(chosen(product(64, 64, int64_t(1) << 30), tf32), "simd_gemm_64x64_k16");
+  same(chosen(product(257, 200, 31), kM5), "");
+  Problem batch = product(64, 128, 512);
+  batch.batch = 2;
+  same(chosen(batch, tf32), "tensorops_gemm_32x32_k256");
+
+  Problem fused = product(512, 512, 512);
+  fused.fuses = true;
+  same(chosen(fused, kM5), "tensorops_gemm_64x64_k256");
+  fused.dtype = fused.out = Dtype::bfloat16;
+  same(chosen(fused, kM5), "tensorops_gemm_64x64_k256");
+  DeviceTraits early = kM5;
+  early.os = 2600;
+  same(chosen(fused, early), "simd_gemm_64x64_k16_1x2");
+  same(unsupported(kernel("tensorops_gemm_64x64_k256"), fused, early).value_or(""),
+       "tensorops_gemm_64x64_k256 needs macOS 26.1 for bfloat16, this is 26.0");
+  early.os = 2601;
+  same(chosen(fused, early), "tensorops_gemm_64x64_k256");
+
+  // SIMD-group tiles by class of GPU.
+  DeviceTraits base = kM5;
+  base.generation = 15;
+  base.architecture = "applegpu_g15g";
+  same(chosen(fused, base), "simd_gemm_64x64_k16_1x2");
+  fused.layout = Layout::nt;
+  same(chosen(fused, base), "simd_gemm_64x32_k32");
+  base.architecture = "applegpu_g15s";
+  same(chosen(fused, base), "simd_gemm_64x64_k16");
+  base.architecture = "applegpu_g15d";
+  same(chosen(fused, base), "simd_gemm_64x64_k16_1x2");
+  fused.dtype = fused.out = Dtype::float32;
+  same(chosen(fused, base), "simd_gemm_32x64_k16_1x2");
+  fused.M = 2048;
+  same(chosen(fused, base), "simd_gemm_64x64_k16");
+
+  // float32 from half types.
+  Problem widened = product(512, 512, 512);
+  widened.dtype = Dtype::float16;
+  same(chosen(widened, kM5), "tensorops_gemm_64x64_k256");
+  widened.out = Dtype::float16;
+  same(chosen(widened, kM5), "");
+  same(unsupported(kernel("simd_gemm_64x64_k16"),
+                   {.M = 1, .N = 1, .K = 1, .dtype = Dtype::float32, .out = Dtype::float16}, kCpu)
+           .value_or(""),
+       "simd_gemm_64x64_k16 returns the type of its operands or float32, asked for float16");
+  same(unsupported(kernel("tensorops_gemm_64x64_k256_tf32"), widened, kCpu).value_or(""),
+       "tensorops_gemm_64x64_k256_tf32 multiplies float32, got float16");
+  check_every_row();
+}
+
+void check_tile_spans() {
+  // 256 steps of the stored rows of B: 2^31 bytes are one too many.
+  const KernelInfo& k = kernel("tensorops_gemm_64x64_k256");
+  Problem wide = product(64, (int64_t(1) << 21) - 1, 300);
+  same(unsupported(k, wide, kCpu).value_or(""), "");
+  wide.N = wide.ldb = int64_t(1) << 21;
+  same(unsupported(k, wide, kCpu).value_or(""),
+       "tensorops_gemm_64x64_k256 takes tiles that span less than 2147483648 bytes, one of B has 256 rows of 2097152 "
+       "elements");
+  wide.layout = Layout::nt;
+  wide.ldb = (int64_t(1) << 23) - 1;
+  same(unsupported(k, wide, kCpu).value_or(""), "");
+  Problem tall = product(64, 64, 300);
+  tall.layout = Layout::tn;
+  tall.lda = int64_t(1) << 21;
+  same(unsupported(k, tall, kCpu).value_or(""),
+       "tensorops_gemm_64x64_k256 takes tiles that span less than 2147483648 bytes, one of A has 256 rows of 2097152 "
+       "elements");
+  // The same memory is addressed in place where a tile of it spans less, and copied where not.
+  const auto copied = [&](std::string_view name, int64_t ld) {
+    const Addressing addressing = addressing_of(kernel(name), Dtype::float32, 300);
+    return view_gemm({{64, 300}, {ld, 1}}, {{300, 64}, {64, 1}}, addressing).copied_a.has_value();
+  };
+  same(copied("tensorops_gemm_64x64_k256", (int64_t(1) << 21) - 1), false);
+  same(copied("tensorops_gemm_64x64_k256", int64_t(1) << 21), true);
+  same(copied("tensorops_gemm_64x64", int64_t(1) << 21), true);
+  same(copied("simd_gemm_64x64_k16", int64_t(1) << 30), false);
+}
+
+void check_addends() {
+  const GemmView joined =
+      view_gemm(row_contiguous(std::vector{3, 4, 5}), row_contiguous(std::vector{5, 6}), kBlasAddressing);
+  same(joined.loop.size(), 0);
+  const auto row = view_addend({{3, 4, 6}, {0, 0, 1}}, joined);
+  same(row.has_value(), true);
+  same(row->row_stride, 0);
+  same(row->column_stride, 1);
+  const auto full = view_addend({{3, 4, 6}, {24, 6, 1}}, joined);
+  same(full->row_stride, 6);
+  // The same matrix for every index of the batch: no stride covers the joined rows.
+  same(view_addend({{3, 4, 6}, {0, 6, 1}}, joined).has_value(), false);
+  same(view_addend({{1, 4, 6}, {0, 6, 1}}, joined)->row_stride, 6);
+  const GemmView looped =
+      view_gemm(row_contiguous(std::vector{3, 4, 5}), row_contiguous(std::vector{3, 5, 6}), kBlasAddressing);
+  const auto step = view_addend({{3, 4, 6}, {0, 6, 1}}, looped);
+  same(step->steps.at(0), 0);
+  same(step->row_stride, 6);
+}
+
 void check_routes() {
   const Problem problem = product(64, 64, 64);
   const Plan forced = choose(problem, kM5, &kernel("naive"));
@@ -313,6 +480,7 @@ void check_routes() {
   same(told(choose(problem, {.backend = Backend::cpu})), "mlx: no BLAS is loaded");
   const Plan gpu = choose(problem, kM5);
   same(told(gpu), "mlx: no kernel is known to be faster here");
+  check_policy();
   Problem aligned{.M = 64, .N = 128, .K = 512, .lda = 512, .ldb = 128};
   same(choose(aligned, kM5).kernel == find_kernel("tensorops_sync_64x64_k256"), true);
   aligned.K = aligned.lda = 384;
@@ -362,9 +530,12 @@ void check_limits() {
   // None of the policy's: then the fewest threads, in the order of the registry.
   same(within({k256, false}, problem, {{"tensorops_sync", 96}}), "simdgroup_8x8");
   same(within({k256, false}, problem, {{"tensorops_sync", 96}, {"simdgroup", 16}}), "tensorops_32x32_sg1");
+  // A product with an epilogue stays with the kernels that have one.
+  same(within({&kernel("tensorops_gemm_64x64_k256"), false}, problem, {{"tensorops_gemm_64x64", 96}}),
+       "tensorops_gemm_32x32_k256");
   DeviceTraits older = kM5;
   older.os = 1500;
-  same(within({&kernel("naive"), false}, product(3, 3, 3), {{"naive", 512}}, older), "tiled_16");
+  same(within({&kernel("naive"), false}, product(3, 3, 3), {{"naive", 512}}, older), "simd_gemm_64x64_k16_1x2");
   same(within({&kernel("naive"), false}, product(3, 3, 3), {{"", 0}}, older),
        "[mlx_gemm.matmul] naive needs 1024 threads per threadgroup, this GPU allows it 0, and no other kernel takes "
        "M=3 N=3 K=3 nn float32");
@@ -556,7 +727,8 @@ void check_copies() {
   same(copies({{2, k2to30}, {k2to30, 1}}, 2).at(0).constants[0].value, 1);
   same(copies({{2, k2to30 - 1}, {k2to30 - 1, 1}}, 2).at(0).constants[0].value, 0);
 
-  const GemmView view = view_gemm({{4, 6}, {1, 4}}, {{6, 2}, {2, 1}}, addressing_of(kernel("naive")));
+  const GemmView view =
+      view_gemm({{4, 6}, {1, 4}}, {{6, 2}, {2, 1}}, addressing_of(kernel("naive"), Dtype::float32, 6));
   const LaunchSequence sequence = plan_products(kernel("naive"), view);
   same(sequence.scratch.size(), 1);
   same(int(sequence.scratch[0].operand), int(Operand::a_copy));
@@ -569,43 +741,75 @@ void check_copies() {
 // ---- Tile order ----
 
 template <TileOrder ORDER, int BM, int BN>
-uint2 tile(uint group, int M, int N) {
-  return tile_of<ORDER, BM, BN>(uint2(group, 0), M, N);
+TilePosition tile(uint32_t group, int M, int N) {
+  return tile_of<ORDER, BM, BN>(group, 0, M, N);
 }
 
 // A 1-D grid over M x N computes every tile once.
 template <int BM, int BN>
 void check_every_tile(int M, int N) {
-  const uint rows = uint(tiles(M, BM));
-  const uint columns = uint(tiles(N, BN));
-  std::set<std::pair<uint, uint>> seen;
-  for (uint group = 0; group < rows * columns; ++group) {
-    const uint2 at = tile<TileOrder::morton, BM, BN>(group, M, N);
-    same(at.x < columns && at.y < rows, true);
-    seen.insert({at.x, at.y});
+  const uint32_t rows = uint32_t(tiles(M, BM));
+  const uint32_t columns = uint32_t(tiles(N, BN));
+  std::set<std::pair<uint32_t, uint32_t>> seen;
+  for (uint32_t group = 0; group < rows * columns; ++group) {
+    const TilePosition at = tile<TileOrder::morton, BM, BN>(group, M, N);
+    same(at.column < columns && at.row < rows, true);
+    seen.insert({at.column, at.row});
   }
   same(seen.size(), size_t(rows) * columns);
 }
 
+// The grid of a production kernel reaches every tile once.
+void check_orders() {
+  for (const TileOrder order :
+       {TileOrder::row_major, TileOrder::swizzle_1, TileOrder::swizzle_2, TileOrder::swizzle_3, TileOrder::morton}) {
+    KernelInfo ordered = kernel("tensorops_gemm_64x64_k256");
+    ordered.order = order;
+    for (uint32_t rows = 1; rows <= 20; ++rows) {
+      for (uint32_t columns = 1; columns <= 20; ++columns) {
+        const auto [width, height] = grid_of(ordered, {.M = 64 * rows - 1, .N = 64 * columns - 63, .K = 1});
+        std::set<std::pair<uint32_t, uint32_t>> seen;
+        int64_t inside = 0;
+        for (uint32_t y = 0; y < height; ++y) {
+          for (uint32_t x = 0; x < width; ++x) {
+            const TilePosition at = ordered_tile(x, y, order, rows, columns);
+            if (at.row < rows && at.column < columns) {
+              seen.insert({at.column, at.row});
+              ++inside;
+            }
+          }
+        }
+        same(seen.size(), size_t(rows) * columns);
+        same(inside, int64_t(rows) * columns);
+      }
+    }
+  }
+  // Four rows of tiles down, then the next column.
+  const TilePosition third = ordered_tile(6, 1, TileOrder::swizzle_2, 20, 20);
+  same(third.column, 1);
+  same(third.row, 6);
+}
+
 void check_tile_order() {
-  const uint2 plain = tile_of<TileOrder::row_major, 64, 32>(uint2(5, 9), 1000, 1000);
-  same(plain.x, 5);
-  same(plain.y, 9);
+  check_orders();
+  const TilePosition plain = tile_of<TileOrder::row_major, 64, 32>(5, 9, 1000, 1000);
+  same(plain.column, 5);
+  same(plain.row, 9);
   // The curve: every other bit of the group is the column, the rest the row.
-  for (uint bit = 0; bit < 16; ++bit) {
+  for (uint32_t bit = 0; bit < 16; ++bit) {
     same(even_bits(1u << (2 * bit)), 1u << bit);
     same(even_bits(2u << (2 * bit)), 0u);
   }
   same(even_bits(0xffffffffu), 0xffffu);
-  const uint2 turned = tile<TileOrder::morton, 64, 64>(0b100110, 512, 512);
-  same(turned.x, 0b010);
-  same(turned.y, 0b101);
+  const TilePosition turned = tile<TileOrder::morton, 64, 64>(0b100110, 512, 512);
+  same(turned.column, 0b010);
+  same(turned.row, 0b101);
   // Row by row where the tiles are no square power of two.
   for (const auto& [M, N] : {std::pair(192, 192), std::pair(128, 256), std::pair(129, 100)}) {
-    const uint columns = uint(tiles(N, 64));
-    const uint2 next = tile<TileOrder::morton, 64, 64>(columns + 1, M, N);
-    same(next.x, 1);
-    same(next.y, 1);
+    const uint32_t columns = uint32_t(tiles(N, 64));
+    const TilePosition next = tile<TileOrder::morton, 64, 64>(columns + 1, M, N);
+    same(next.column, 1);
+    same(next.row, 1);
   }
   for (const int length : {1, 63, 64, 65, 127, 128, 129, 192, 250, 256, 257, 512}) {
     for (const int width : {1, 64, 65, 128, 129, 256, 320}) {
@@ -627,6 +831,8 @@ int main() {
   check_names();
   check_problems();
   check_routes();
+  check_tile_spans();
+  check_addends();
   check_limits();
   check_apple_gpus();
   check_layouts();

@@ -151,7 +151,7 @@ def draw(random: Random) -> Case:
 
 @lru_cache(1)
 def any_shape_kernels() -> list[str]:
-    return [k.name for k in mlx_gemm.kernels() if k.needs == (1, 1, 1) and k.dtype_in == "float32"]
+    return [k.name for k in mlx_gemm.kernels() if k.needs == (1, 1, 1) and k.math == "exact"]
 
 
 def draw_length(random: Random) -> int:

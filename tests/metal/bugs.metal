@@ -462,6 +462,38 @@ kernel void fixed_read_past_the_end(
   C[thread_index] = A[128 * 128 - 128 + thread_index];
 }
 
+[[gnu::noinline]] half half_of(uint index) { return half(float(index)); }
+
+kernel void bug_returned_half_past_the_end(
+    device half* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = half_of(thread_index);
+  C[2 * 128 * 128 - 127 + thread_index] = half_of(thread_index);
+}
+
+kernel void fixed_returned_half_past_the_end(
+    device half* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = half_of(thread_index);
+  C[2 * 128 * 128 - 128 + thread_index] = half_of(thread_index);
+}
+
+[[gnu::noinline]] float4 four_of(uint index) { return float4(float(index)); }
+
+kernel void bug_returned_vector_past_the_end(
+    device float4* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = four_of(thread_index);
+  C[128 * 128 / 4 - 127 + thread_index] = four_of(thread_index);
+}
+
+kernel void fixed_returned_vector_past_the_end(
+    device float4* C [[buffer(2)]],
+    uint thread_index [[thread_index_in_threadgroup]]) {
+  C[thread_index] = four_of(thread_index);
+  C[128 * 128 / 4 - 128 + thread_index] = four_of(thread_index);
+}
+
 kernel void bug_write_before_the_start(
     device float* C [[buffer(2)]],
     uint thread_index [[thread_index_in_threadgroup]]) {

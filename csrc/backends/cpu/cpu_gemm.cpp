@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/cpu/block_gemm.h"
@@ -41,20 +40,27 @@ void store_zeros(const CpuEpilogue& epilogue) {
 void run_kernel(const CpuGemm& gemm, const void* a, const void* b) {
   const CpuEpilogue& epilogue = gemm.epilogue;
   const Problem& problem = gemm.view.problem;
-  auto* d = static_cast<float*>(epilogue.d);
-  const int64_t rows = problem.batch * problem.M;
+  const HostOperands operands{
+      .a = a, .b = b, .c = epilogue.d, .addend = epilogue.c.data, .residual = epilogue.residual.data};
   try {
+    if (gemm.kernel->fused()) {
+      for (const LaunchRecord& record : plan_fused_launches(*gemm.kernel, gemm.view, gemm.fused)) {
+        play(record, operands);
+      }
+      return;
+    }
     for (int64_t i = 0; i < problem.batch; ++i) {
-      play(plan_launch(*gemm.kernel, problem, offsets_of_product(gemm.view, i)),
-           {static_cast<const float*>(a), static_cast<const float*>(b), d});
+      play(plan_launch(*gemm.kernel, problem, offsets_of_product(gemm.view, i)), operands);
     }
   } catch (...) {
-    // Nobody must take a half-written product for a result.
-    std::fill_n(d, rows * problem.N, std::numeric_limits<float>::quiet_NaN());
+    // Nobody must take a half-written product for a result. All bits set are a NaN of every type.
+    std::memset(epilogue.d, 0xff,
+                static_cast<size_t>(problem.batch * c_extent(problem) * bytes_per_element(problem.out)));
     throw;
   }
   if (!epilogue.epilogue.is_identity()) {
-    epilogue.finish({0, rows, 0, problem.N}, d, problem.N, epilogue.epilogue.alpha);
+    const int64_t rows = problem.batch * problem.M;
+    epilogue.finish({0, rows, 0, problem.N}, static_cast<float*>(epilogue.d), problem.N, epilogue.epilogue.alpha);
   }
 }
 

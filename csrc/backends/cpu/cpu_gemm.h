@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "csrc/backends/cpu/epilogue.h"
+#include "csrc/backends/fused_launch.h"
 #include "csrc/layout.h"
 #include "csrc/registry.h"
 
@@ -26,6 +27,7 @@ struct CpuGemm {
   CpuOperand a;
   CpuOperand b;
   CpuEpilogue epilogue;  // and D
+  FusedEpilogue fused;   // of a production kernel, for the same arrays
 
   void run() const;
 };

@@ -39,13 +39,17 @@ metal_host::Size3 size(const Extent3& extent) { return {extent.x, extent.y, exte
 
 void* base_of(Operand operand, const HostOperands& operands) {
   switch (operand) {
-    // The binding's writable flag keeps kernels from writing to A and B.
+    // The binding's writable flag keeps kernels from writing to what they read.
     case Operand::a:
-      return const_cast<float*>(operands.a);
+      return const_cast<void*>(operands.a);
     case Operand::b:
-      return const_cast<float*>(operands.b);
+      return const_cast<void*>(operands.b);
     case Operand::c:
       return operands.c;
+    case Operand::addend:
+      return const_cast<void*>(operands.addend);
+    case Operand::residual:
+      return const_cast<void*>(operands.residual);
     case Operand::a_copy:
     case Operand::b_copy:
       break;  // copied by the CPU itself: a and b are the copies

@@ -16,10 +16,13 @@ struct HostFault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// By Operand. What a launch may write is for its bindings to say.
 struct HostOperands {
-  const float* a;
-  const float* b;
-  float* c;
+  const void* a;
+  const void* b;
+  void* c;
+  const void* addend = nullptr;
+  const void* residual = nullptr;
 };
 
 struct HostOptions {

@@ -18,17 +18,20 @@ struct ProductArrays {
   const Array& a;
   const Array& b;
   Array& c;
+  const Array* addend = nullptr;
+  const Array* residual = nullptr;
 };
 
 // By Operand. Inputs are handles to arrays too: what a launch may write is for its bindings to say.
 template <class Array>
 using LaunchArrays = std::array<Array*, kOperands>;
 
-// What a library is compiled with, and the device's name for the type of an `int` function constant.
+// What a library is compiled with, and the device's names for the types of function constants.
 template <class CompileOptions, class DataType>
 struct PipelineOptions {
   CompileOptions compile;
   DataType int_type;
+  DataType bool_type;
 };
 
 // One library per kernel, which holds nothing else, and one pipeline per set of function constants; the device keeps
@@ -37,12 +40,13 @@ struct PipelineOptions {
 template <class Device, class CompileOptions, class DataType>
 auto* make_pipeline(const LaunchRecord& record, Device& device,
                     const PipelineOptions<CompileOptions, DataType>& options) {
-  const std::string name(record.kernel);
+  const std::string& name = record.kernel;
   std::string specialised = name;
   std::vector<std::tuple<const void*, DataType, unsigned long>> constants;
   for (const FunctionConstant& constant : record.constants) {
     specialised += "_" + std::to_string(constant.id) + "=" + std::to_string(constant.value);
-    constants.emplace_back(&constant.value, options.int_type, constant.id);
+    // On a little-endian machine the first byte of an int is the bool.
+    constants.emplace_back(&constant.value, constant.boolean ? options.bool_type : options.int_type, constant.id);
   }
   const auto compiled = [&] {
     try {
@@ -83,15 +87,24 @@ void encode(const LaunchRecord& record, const LaunchArrays<Array>& arrays, Pipel
 template <class Encoder, class Array, class PipelineOf, class Allocate>
 void encode(const LaunchSequence& sequence, const ProductArrays<Array>& arrays, const PipelineOf& pipeline_of,
             const Allocate& allocate, Encoder& encoder) {
-  Array a = arrays.a;
-  Array b = arrays.b;
-  std::vector<Array> temporaries;
-  temporaries.reserve(sequence.scratch.size());
-  LaunchArrays<Array> all{&a, &b, &arrays.c, nullptr, nullptr};
+  std::vector<Array> handles;
+  handles.reserve(kOperands);
+  LaunchArrays<Array> all{};
+  const auto hold = [&](Operand operand, const Array& array) {
+    all[static_cast<size_t>(operand)] = &handles.emplace_back(array);
+  };
+  hold(Operand::a, arrays.a);
+  hold(Operand::b, arrays.b);
+  all[static_cast<size_t>(Operand::c)] = &arrays.c;
+  if (arrays.addend != nullptr) {
+    hold(Operand::addend, *arrays.addend);
+  }
+  if (arrays.residual != nullptr) {
+    hold(Operand::residual, *arrays.residual);
+  }
   for (const Scratch& scratch : sequence.scratch) {
-    temporaries.push_back(allocate(scratch));
-    encoder.add_temporary(temporaries.back());
-    all[static_cast<size_t>(scratch.operand)] = &temporaries.back();
+    hold(scratch.operand, allocate(scratch));
+    encoder.add_temporary(handles.back());
   }
   for (const auto* launches : {&sequence.copies, &sequence.products}) {
     // They write to different parts of the same arrays: outside of this each would wait for the one before.

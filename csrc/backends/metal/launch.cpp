@@ -9,7 +9,8 @@ namespace {
 namespace mx = mlx::core;
 
 MTL::ComputePipelineState* pipeline_of(const LaunchRecord& record, const mx::Stream& stream) {
-  PipelineOptions<mx::CompileOptions, MTL::DataType> options{.compile = {}, .int_type = MTL::DataTypeInt};
+  PipelineOptions<mx::CompileOptions, MTL::DataType> options{
+      .compile = {}, .int_type = MTL::DataTypeInt, .bool_type = MTL::DataTypeBool};
   options.compile.math_mode = mx::MathMode::Safe;  // fast math would let the compiler reorder sums
   return make_pipeline(record, mx::metal::device(stream.device), options);
 }
@@ -23,9 +24,8 @@ mx::array scratch_like(const mx::array& operand) {
 
 }  // namespace
 
-int thread_limit(const KernelInfo& kernel, const mx::Stream& stream) {
-  LaunchRecord record;  // of one thread, which every pipeline allows
-  record.kernel = kernel.name;
+int thread_limit(LaunchRecord record, const mx::Stream& stream) {
+  record.threads = {};  // every pipeline allows one
   return static_cast<int>(pipeline_of(record, stream)->maxTotalThreadsPerThreadgroup());
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 }  // namespace
 
-int thread_limit(const KernelInfo&, const mlx::core::Stream&) { reject(); }
+int thread_limit(LaunchRecord, const mlx::core::Stream&) { reject(); }
 
 void launch_on_gpu(const LaunchSequence&, const ProductArrays<mlx::core::array>&, const mlx::core::Stream&) {
   reject();

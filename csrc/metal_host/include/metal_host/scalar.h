@@ -16,11 +16,18 @@ using ushort = unsigned short;
 using uint = unsigned int;
 using ulong = unsigned long;
 
+// Types with an assignment of their own: GCC's instrumentation misses the store of a struct that a function returns.
+
 // Integers and float convert to half implicitly.
 struct half {
   uint16_t bits;
 
   half() = default;
+  half(const half&) = default;
+  constexpr half& operator=(const half& other) {
+    bits = other.bits;
+    return *this;
+  }
   constexpr half(float value) : bits(metal_host::half_bits(value)) {}
   constexpr operator float() const { return metal_host::float_from_half_bits(bits); }
 };
@@ -30,6 +37,11 @@ struct bfloat {
   uint16_t bits;
 
   bfloat() = default;
+  bfloat(const bfloat&) = default;
+  constexpr bfloat& operator=(const bfloat& other) {
+    bits = other.bits;
+    return *this;
+  }
   constexpr explicit bfloat(float value) : bits(metal_host::bfloat_bits(value)) {}
   template <class Integer>
     requires std::is_integral_v<Integer>
@@ -104,9 +116,11 @@ constexpr T& operator/=(T& a, U b) {
 
 // The bits of a value, read as another type of the same size.
 template <class To, class From>
-constexpr To as_type(From value) {
+inline To as_type(From value) {
   static_assert(sizeof(To) == sizeof(From), "as_type keeps the size");
-  return std::bit_cast<To>(value);
+  To result;
+  __builtin_memcpy(&result, &value, sizeof(To));
+  return result;
 }
 
 }  // namespace METAL_HOST_MSL

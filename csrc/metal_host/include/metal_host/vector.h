@@ -16,6 +16,12 @@ struct alignas(2 * sizeof(T)) vec<T, 2> {
   T x;
   T y;
   vec() = default;
+  vec(const vec&) = default;
+  constexpr vec& operator=(const vec& other) {
+    x = other.x;
+    y = other.y;
+    return *this;
+  }
   constexpr vec(T splat) : x(splat), y(splat) {}
   constexpr vec(T x, T y) : x(x), y(y) {}
   template <class U>
@@ -31,6 +37,13 @@ struct alignas(4 * sizeof(T)) vec<T, 3> {
   T y;
   T z;
   vec() = default;
+  vec(const vec&) = default;
+  constexpr vec& operator=(const vec& other) {
+    x = other.x;
+    y = other.y;
+    z = other.z;
+    return *this;
+  }
   constexpr vec(T splat) : x(splat), y(splat), z(splat) {}
   constexpr vec(T x, T y, T z) : x(x), y(y), z(z) {}
   template <class U>
@@ -46,6 +59,14 @@ struct alignas(4 * sizeof(T)) vec<T, 4> {
   T z;
   T w;
   vec() = default;
+  vec(const vec&) = default;
+  constexpr vec& operator=(const vec& other) {
+    x = other.x;
+    y = other.y;
+    z = other.z;
+    w = other.w;
+    return *this;
+  }
   constexpr vec(T splat) : x(splat), y(splat), z(splat), w(splat) {}
   constexpr vec(T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {}
   template <class U>
@@ -130,6 +151,13 @@ template <class T, int N>
 struct packed_vec {
   T elements[N];
   packed_vec() = default;
+  packed_vec(const packed_vec&) = default;
+  constexpr packed_vec& operator=(const packed_vec& other) {
+    for (int i = 0; i < N; ++i) {
+      elements[i] = other.elements[i];
+    }
+    return *this;
+  }
   constexpr packed_vec(const vec<T, N>& value) {
     for (int i = 0; i < N; ++i) {
       elements[i] = value[i];
