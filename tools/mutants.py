@@ -24,15 +24,27 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from copies import DTYPES, LAYOUTS, check_copy
-from host_module import Build, CompileError, Constant, Counters, HostFault, HostModule, Writable, build, runtime_objects
+from host_module import (
+    Build,
+    CompileError,
+    Constant,
+    Counters,
+    HostFault,
+    HostModule,
+    Writable,
+    build,
+    kernel_objects,
+    runtime_objects,
+)
 from mutations import MUTATIONS, Mutation
 from reference import assert_product, normal
-from shapes import ALL_CASES, PRODUCTION, Case
+from shapes import ALL_CASES, LADDER_NAMES, PRODUCTION, Case
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +55,7 @@ CHECKED = Build(checked=True)
 COMPILER = CHECKED.compiler
 
 # Kernels of each production body that mutants are compiled for, in float32 only: half types take the same paths.
-SAMPLE = ("simd_gemm_64x32_k32", "simd_gemm_direct_32x32", "tensorops_gemm_32x64_k256", "tensorops_gemm_64x64")
+SAMPLE = ("simd_gemm_32x64_k16_1x2", "simd_gemm_direct_32x32", "tensorops_gemm_32x64_k256", "tensorops_gemm_64x64")
 # Kernels that launches are replayed on, and what check_select does not run.
 REPLAY_SAMPLE = ("naive", "tiled_16", "simd_gemm_64x64_k16")
 REPLAY_METAL = ("ladder/naive", "ladder/tiled", "simd_gemm", "strided_copy")
@@ -122,18 +134,18 @@ class Examination:
         buffers = {0: rows_apart(a, lda), 1: rows_apart(b, ldb), 2: Writable(c), 3: Constant(params)}
         grid = (*case.grid, 1) if kernel.order == "row_major" else (case.tiles, 1, 1)
         counted = self.module.run(kernel.name, grid, (*kernel.threads, 1), buffers, mode=mode, seed=seed, workers=1)
-        self.compare(case, counted)
+        self.compare(case, counted, case.tiles)
         rows = np.append(c, np.full(ldc - N, np.nan, np.float32)).reshape(M, ldc)
         assert np.isnan(rows[:, N:]).all(), f"{case} writes between the rows of C"
         return rows[:, :N]
 
-    def compare(self, case: Case, counted: Counters) -> None:
+    def compare(self, case: Case, counted: Counters, threadgroups: int) -> None:
         """Notes where the kernel did not do what the registry says."""
         expected = {
             "device_read_bytes": case.kernel.requested_read_bytes(case.M, case.N, case.K),
             "device_write_bytes": 4 * case.M * case.N,
             "threadgroup_bytes": case.kernel.threadgroup_bytes,
-            "threadgroups": case.tiles,
+            "threadgroups": threadgroups,
             "barriers": case.barriers,
             "multiplies": case.multiplies,
         }
@@ -204,19 +216,31 @@ class Stored:
         self.batch_strides = (0, -x if backwards else x, y if wide.shape[1] > 1 else 0)
 
 
-def check_fused(examination: Examination, case: Case, layout: str, order: str = "", activation: int | None = None) -> None:
-    """One product with nothing else, or with `activation` a batch [2, 3] of them with everything: C lies by columns,
-    the residual's rows run backwards."""
+@dataclass(frozen=True)
+class Extras:
+    """What a product is part of: a batch [2, 3] of them, and with `addends` C by columns and a residual whose rows run
+    backwards."""
+
+    activation: int = 0
+    alpha: float = 2
+    addends: bool = True
+
+
+def check_fused(
+    examination: Examination, case: Case, layout: str, order: str = "row_major", extras: Extras | None = None
+) -> None:
     M, N, K = case.M, case.N, case.K
-    everything = activation is not None
-    X, Y = (2, 3) if everything else (1, 1)
-    draw = np.random.default_rng(SEED).integers
+    activation, addends = (extras.activation, extras.addends) if extras else (0, False)
+    X, Y = (2, 3) if extras else (1, 1)
+    random = np.random.default_rng(SEED)
+    shapes = ((X, Y, M, K), (X, 1, K, N), (X, Y, M, N), (X, Y, M, N))
+    exact = activation < 2
     a, b, c, r = (
-        draw(-4, 5, shape).astype(np.float64)
-        for shape in ((X, Y, M, K), (X, 1, K, N), (X, Y, M, N), (X, Y, M, N))
+        random.integers(-4, 5, shape).astype(float)
+        if exact
+        else random.normal(size=shape).astype(np.float32).astype(float) / 4
+        for shape in shapes
     )
-    if activation not in (None, 0, 1):  # where activations bend
-        a, c = a / 16, c / 4
     left = Stored(a, transposed=layout[0] == "t", gap=3, backwards=True)
     right = Stored(b, transposed=layout[1] == "t", gap=5)
     params = np.zeros((), PARAMS)
@@ -225,66 +249,64 @@ def check_fused(examination: Examination, case: Case, layout: str, order: str = 
     params["a_origin"], params["a_batch_strides"] = left.origin, left.batch_strides
     params["b_origin"], params["b_batch_strides"] = right.origin, right.batch_strides
     params["batch_shape"] = (1, X, Y)
-    params["order"] = ORDERS.index(order or case.kernel.order)
-    params["alpha"], params["beta"] = (2, 3) if everything else (1, 0)
+    params["order"] = ORDERS.index(order)
+    params["alpha"] = alpha = extras.alpha if extras else 1
+    params["activation"] = activation
     product = np.full(X * Y * M * N, np.nan, np.float32)
     buffers = {0: left.memory, 1: right.memory, 2: Writable(product)}
-    expected = a @ b
-    if activation is not None:
+    expected = alpha * (a @ b)
+    if addends:
         addend, residual = Stored(c, transposed=True, gap=1), Stored(r[..., ::-1, :], transposed=False, gap=2)
-        params["activation"] = activation
+        params["beta"] = 3
         params["c"] = (addend.origin, 1, addend.ld, addend.batch_strides)
         params["residual"] = ((M - 1) * residual.ld, -residual.ld, 1, residual.batch_strides)
         buffers |= {4: addend.memory, 5: residual.memory}
-        expected = ACTIVATIONS[activation](2 * expected + 3 * c) + r
+        expected += 3 * c
+    expected = ACTIVATIONS[activation](expected) + (r if addends else 0)
     buffers[3] = Constant(params)
     columns, rows = case.grid
     swizzle = int(order.partition("_")[2]) if order.startswith("swizzle") else 0
     grid = (columns << swizzle, -(-rows >> swizzle), X * Y) if order != "morton" else (case.tiles, 1, X * Y)
-    constants = {0: layout[0] == "t", 1: layout[1] == "t", 2: everything, 3: everything}
+    constants = {0: layout[0] == "t", 1: layout[1] == "t", 2: addends, 3: addends}
     function = f"{case.kernel.name}_float32_float32"
-    name = " ".join([f"{case} {layout}", order, "with an epilogue" if everything else ""]).rstrip()
+    name = f"{case} {layout} {order} {extras or ''}".rstrip()
     for mode in ("lanes", "uniform") if examination.module.allows_uniform(function) else ("lanes",):
         product[:] = np.nan
         counted = examination.module.run(
             function, grid, (*case.kernel.threads, 1), buffers, constants=constants, mode=mode, workers=1
         )
         shown = product.reshape(X, Y, M, N)
-        if activation in (None, 0, 1):
-            assert (shown == expected).all(), name
-        else:
-            assert np.allclose(shown, expected, rtol=2e-6, atol=2e-6), name
-    if not everything and not order:
-        examination.compare(case, counted)
+        assert np.allclose(shown, expected, rtol=0, atol=0 if exact else 4e-6), name
+    if not extras:
+        examination.compare(case, counted, threadgroups=math.prod(grid))
     examination.miscounted += [Verdict("warning", warning) for warning in counted.warnings]
 
 
-def check_sample(examination: Examination, body: str) -> None:
-    for kernel in PRODUCTION:
-        if kernel.name not in SAMPLE or kernel.body != body:
-            continue
+def check_sample(examination: Examination, bodies: set[str]) -> None:
+    for kernel in (k for k in PRODUCTION if k.name in SAMPLE and k.body in bodies):
         bm, bn, bk = kernel.bm, kernel.bn, kernel.bk or 32
         edge, whole = Case(kernel, bm + 3, bn + 5, bk + 7), Case(kernel, 2 * bm, bn, 2 * bk)
-        for layout, activation in itertools.product(("nn", "nt", "tn", "tt"), (None, 1)):
-            check_fused(examination, edge, layout, activation=activation)
-            check_fused(examination, whole, layout, activation=activation)
+        for layout, extras in itertools.product(("nn", "nt", "tn", "tt"), (None, Extras(activation=1))):
+            check_fused(examination, edge, layout, extras=extras)
+            check_fused(examination, whole, layout, extras=extras)
         check_fused(examination, Case(kernel, bm, bn, bk + 1), "tt")
         check_fused(examination, Case(kernel, 1, 1, 1), "nt")
         for order in ORDERS[1:]:
             check_fused(examination, Case(kernel, 4 * bm, 3 * bn + 1, 8), "nn", order)
         for activation in range(len(ACTIVATIONS)):
-            check_fused(examination, Case(kernel, 7, bn + 1, 9), "nn", activation=activation)
+            check_fused(examination, Case(kernel, 7, bn + 1, 9), "nn", extras=Extras(activation))
+        for extras in (Extras(activation=1, alpha=1, addends=False), Extras(alpha=2, addends=False)):
+            check_fused(examination, Case(kernel, 7, bn + 1, 9), "nn", extras=extras)
 
 
-def sampled(tree: Path, kernels: Sequence[str]) -> Path:
+def sampled(tree: Path, kernels: Sequence[str], folder: Path | None = None) -> Path:
     """A copy of the kernels in `tree` in which only these are instantiated, production kernels in float32."""
-    root = tree / "sample"
+    root = (folder or tree) / "sample"
     shutil.copytree(tree / "metal", root / "metal", dirs_exist_ok=True)
     rows = root / "metal" / "shared" / "gemm_kernels.def"
-    production = {kernel.name for kernel in PRODUCTION}
-    unwanted = lambda row: "" if row[1] in production - set(kernels) else row[0]  # noqa: E731
-    rows.write_text(re.sub(r"^GEMM_\w+\((\w+),.*\n.*\n", unwanted, rows.read_text(), flags=re.MULTILINE))
-    for source in root.glob("metal/*_gemm.metal"):
+    row = re.compile(r"^GEMM_\w+\((\w+),.*\n.*\n", re.MULTILINE)
+    rows.write_text(row.sub(lambda found: found[0] if found[1] in kernels else "", rows.read_text()))
+    for source in (*root.glob("metal/*.metal"), root / "metal" / "common" / "instantiate.h"):
         source.write_text(re.sub(r"GEMM_INSTANTIATE\(NAME##_b?float16.*>\)", "", source.read_text()))
     return root
 
@@ -300,16 +322,14 @@ def check_kernels(file: str, tree: Path) -> Verdict:
     """Compiles and checks what a mutation of `file` changes, in this process."""
     sources = kernel_sources(file)
     bodies = {Path(source).stem for source in sources}
-    root = sampled(tree, SAMPLE)
+    root = sampled(tree, (*LADDER_NAMES, *SAMPLE))
     try:
         examination = Examination(build([root / source for source in sources], HOST, CHECKED, root=root))
         for case in sorted((c for c in ALL_CASES if c.kernel.body in bodies), key=lambda c: c.M * c.N * c.K):
             examination.check(case)
         if "strided_copy" in bodies:
             check_copies(examination.module)
-        for body in ("simd_gemm", "tensorops_gemm"):
-            if body in bodies:
-                check_sample(examination, body)
+        check_sample(examination, bodies)
     except CompileError as error:
         return rejected(error)
     except HostFault as fault:
@@ -363,8 +383,11 @@ def check_core(file: str, tree: Path) -> Verdict:
             compile_core(tree / source if source == file else ROOT / source, objects[source], tree)
     except CompileError as error:
         return rejected(error)
-    program = tree / "check_select"
-    subprocess.run([COMPILER, *objects.values(), "-o", program], check=True)
+    return check_program(tree / "check_select", objects.values())
+
+
+def check_program(program: Path, objects: Iterable[Path]) -> Verdict:
+    subprocess.run([COMPILER, *objects, "-pthread", "-o", program], check=True)
     try:
         # A loop that never ends may also eat memory.
         command = ["sh", "-c", f"ulimit -v {MEMORY_KIB}; exec {shlex.quote(str(program))}"]
@@ -374,6 +397,35 @@ def check_core(file: str, tree: Path) -> Verdict:
     if done.returncode < 0:
         return Verdict("crash", f"signal {-done.returncode}")
     return Verdict("failing check", done.stdout.partition("\n")[0]) if done.returncode else SURVIVED
+
+
+# ---- Launches of production kernels ----
+
+
+@cache
+def replay_objects() -> list[Path]:
+    """Everything of check_replay.cpp but REPLAYED, for a few kernels of each kind."""
+    root = sampled(ROOT, REPLAY_SAMPLE, REPLAY)
+    metal = [root / "metal" / f"{name}.metal" for name in REPLAY_METAL]
+    amalgamated = REPLAY / "kernel_sources.cpp"
+    command = [sys.executable, ROOT / "tools" / "amalgamate.py", amalgamated, *metal]
+    subprocess.run([*command, "--root", root, "--compiler", COMPILER], check=True)
+    objects = []
+    for source in (*LIBRARY, "tests/cpp/check_replay.cpp", amalgamated):
+        if source not in REPLAYED:
+            objects.append(REPLAY / f"{Path(source).stem}.o")
+            compile_core(ROOT / source, objects[-1], root)
+    host = runtime_objects(CHECKED, HOST)
+    host += [one for source in metal for one in kernel_objects(source, HOST, CHECKED, root)]
+    for one in host:
+        one.compile(CHECKED)
+    return [*objects, *(one.target for one in host)]
+
+
+def check_replay(file: str, tree: Path) -> Verdict:
+    changed = tree / f"{Path(file).stem}.replay.o"
+    compile_core(tree / file, changed, REPLAY / "sample")
+    return check_program(tree / "check_replay", [changed, *replay_objects()])
 
 
 # ---- One mutation ----
@@ -397,7 +449,9 @@ def run(mutation: Mutation) -> Verdict:
     file.write_text(patched(mutation))
     verdict = check_kernels_apart(mutation.file, tree) if kernel_sources(mutation.file) else SURVIVED
     if not verdict.killed and core_sources(mutation.file):
-        return check_core(mutation.file, tree)
+        verdict = check_core(mutation.file, tree)
+    if not verdict.killed and mutation.file in REPLAYED:
+        verdict = check_replay(mutation.file, tree)
     return verdict
 
 
@@ -409,23 +463,28 @@ def original(file: str) -> Mutation:
     return Mutation(f"original {Path(file).name}", file, (ROOT / file).read_text(), (ROOT / file).read_text())
 
 
-def prepare() -> None:
-    """Compiles what mutants share."""
+def prepare(replay: bool = False) -> None:
+    """Compiles what mutants share; with `replay` what check_replay.cpp needs, too."""
     HOST.mkdir(parents=True, exist_ok=True)
     for one in runtime_objects(CHECKED, HOST):
         one.compile(CHECKED)
     core_object("").parent.mkdir(exist_ok=True)
     for source in CORE:
         compile_core(ROOT / source, core_object(source))
+    if replay:
+        REPLAY.mkdir(exist_ok=True)
+        replay_objects.cache_clear()
+        replay_objects()
 
 
 def run_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
     """The verdict on each mutation, after the sources that they change have passed without one. Raises VoidRun."""
     for mutation in mutations:
         patched(mutation)
-    prepare()
+    replayed = [file for file in REPLAYED if any(mutation.file == file for mutation in mutations)]
+    prepare(replay=bool(replayed))
     kernels = sorted({source for mutation in mutations for source in kernel_sources(mutation.file)}, reverse=True)
-    originals = [original(file) for file in (*kernels, "csrc/select.cpp")]
+    originals = [original(file) for file in (*kernels, "csrc/select.cpp", *replayed)]
     progress = tqdm(total=len(originals) + len(mutations), unit="mutant", disable=None)
 
     def noted(mutation: Mutation) -> Verdict:
