@@ -57,8 +57,13 @@ mx::array gradient_of_b(const mx::array& a, const mx::array& b, const mx::array&
   return gemm({transposed(a_rows, s), g_rows}, scaled_by(alpha), s);
 }
 
+// The type to scale and add in: a factor need not fit a half type.
+mx::Dtype wide(const mx::Dtype& type) { return type == mx::float16 || type == mx::bfloat16 ? mx::float32 : type; }
+
 mx::array times(const mx::array& x, float factor, const mx::Stream& s) {
-  return factor == 1.0f ? x : mx::multiply(x, mx::array(factor, x.dtype()), s);
+  const mx::Dtype type = wide(x.dtype());
+  return factor == 1.0f ? x
+                        : mx::astype(mx::multiply(mx::astype(x, type, s), mx::array(factor, type), s), x.dtype(), s);
 }
 
 // Half types that are multiplied into float32 have gradients computed in float32.
@@ -117,7 +122,10 @@ std::vector<mx::array> Gemm::vjp(const std::vector<mx::array>& given, const std:
         gradients.push_back(sum_to(cotangents[0], primals[argument].shape(), s));
     }
   }
-  return as_type(gradients, given[0].dtype(), s);
+  for (size_t i = 0; i < argnums.size(); ++i) {
+    gradients[i] = mx::astype(gradients[i], given[argnums[i]].dtype(), s);
+  }
+  return gradients;
 }
 
 std::vector<mx::array> Gemm::jvp(const std::vector<mx::array>& given, const std::vector<mx::array>& given_tangents,
@@ -175,17 +183,22 @@ std::pair<std::vector<mx::array>, std::vector<int>> Gemm::vmap(const std::vector
     return first;
   };
 
+  const bool one_product = axes[0] < 0 && axes[1] < 0;
+  const mx::Dtype composed = wide(out_dtype_);
+  const auto addend = [&](size_t i) {
+    return one_product ? mx::astype(map_first(i), composed, stream()) : map_first(i);
+  };
   Addends addends;
   if (epilogue_.has_c) {
-    addends.c = map_first(2);
+    addends.c = addend(2);
   }
   if (epilogue_.has_residual) {
-    addends.residual = map_first(inputs.size() - 1);
+    addends.residual = addend(inputs.size() - 1);
   }
   const GemmOptions options{.kernel = named_ ? kernel_ : nullptr, .epilogue = epilogue_, .out_dtype = out_dtype_};
-  if (axes[0] < 0 && axes[1] < 0) {
+  if (one_product) {
     // One product for all: only what is added to it is mapped.
-    const GemmOptions product_only{.kernel = options.kernel, .out_dtype = out_dtype_};
+    const GemmOptions product_only{.kernel = options.kernel, .out_dtype = composed};
     const mx::array product = gemm({inputs[0], inputs[1]}, product_only, stream());
     return {{mx::astype(apply_epilogue(product, addends, epilogue_, stream()), out_dtype_, stream())}, {0}};
   }

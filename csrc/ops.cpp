@@ -29,6 +29,14 @@ mx::array without_axes(const mx::array& x, const std::vector<int>& axes, const m
 mx::array lowered(const GemmOperands& operands, const Epilogue& epilogue, const mx::Stream& s) {
   const auto& [a, b, addends] = operands;
   ++counters().lowered;
+  if (epilogue.alpha == 0.0f) {
+    // Of the product only the shape counts, whatever it holds; a compiled function may meet another.
+    const mx::array zero(0.0f, a.dtype());
+    const mx::array zeros = mx::where(mx::array(false), mx::matmul(a, b, s), zero, s);
+    Epilogue rest = epilogue;
+    rest.alpha = 1.0f;
+    return apply_epilogue(zeros, addends, rest, s);
+  }
   // MLX 0.32.4's addmm is wrong for empty operands, its jvp ignores alpha and beta, its vmap a c mapped alone.
   const auto fits = [](const mx::array& x) { return x.size() > 0 && !x.is_tracer(); };
   const bool fits_addmm = addends.c && a.dtype() != mx::complex64 && fits(a) && fits(b) && fits(*addends.c);
@@ -177,14 +185,11 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
   if (epilogue.has_c && epilogue.beta == 0.0f) {
     return gemm({a, b, {.residual = addends.residual}}, options, stream);
   }
-  if (epilogue.alpha == 0.0f) {
-    epilogue.alpha = 1.0f;
-    return apply_epilogue(mx::zeros(shape, out_dtype, stream), as_type(operands, out_dtype, stream).addends, epilogue,
-                          stream);
-  }
   const Plan plan = planned(problem, device, options.kernel);
-  const bool empty_sum = a.shape(-1) == 0 && device.backend == Backend::metal;  // no kernel takes K = 0
-  if (plan.route == Route::mlx || empty_sum) {
+  const bool composed =
+      device.backend == Backend::metal || kind.dtype == Dtype::float64 || kind.dtype == Dtype::complex64;
+  const bool no_product = a.shape(-1) == 0 || epilogue.alpha == 0.0f;  // for no kernel of a GPU
+  if (plan.route == Route::mlx || (no_product && composed)) {
     if (widens) {
       return gemm(as_type(operands, out_dtype, stream), options, stream);
     }
@@ -195,8 +200,6 @@ mx::array gemm(const GemmOperands& operands, GemmOptions options, const mx::Stre
   if (plan.kernel != nullptr && plan.kernel->fused()) {
     return gemm_op(chosen, {a, b, as_type(operands, out_dtype, stream).addends}, options, stream);
   }
-  const bool composed =
-      device.backend == Backend::metal || kind.dtype == Dtype::float64 || kind.dtype == Dtype::complex64;
   if (composed) {
     return apply_epilogue(gemm_op(chosen, {a, b}, {}, stream), addends, epilogue, stream);
   }

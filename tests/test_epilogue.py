@@ -262,3 +262,44 @@ def test_where_mlx_differs() -> None:
     with pytest.raises(ValueError, match="inexact types"):
         mx.addmm(mx.array(1j), ones, ones)
     assert mx.array_equal(mlx_gemm.addmm(mx.array(1j), ones, ones), mx.full((2, 2), 2 + 1j))
+
+
+@pytest.mark.parametrize("kernel", [None, "simd_gemm_64x64_k16"])
+def test_gradients_of_addends_are_of_their_types(kernel: str | None) -> None:
+    """Half operands into float32: what a kernel casts its addends to is not the type of their gradients."""
+    a, c = mx.ones((2, 2), mx.bfloat16), mx.ones((2,), mx.bfloat16)
+    options = {"kernel": kernel, "out_dtype": mx.float32}
+    grad = mx.grad(lambda c: mlx_gemm.addmm(c, a, a, beta=2.0, **options).sum())(c)
+    assert grad.dtype == mx.bfloat16
+    assert grad.tolist() == [4.0, 4.0]
+    grads = mx.grad(lambda x, r: mlx_gemm.linear(x, a, c, residual=r, **options).sum(), argnums=(0, 1))(a, a)
+    assert [g.dtype for g in grads] == [mx.bfloat16, mx.bfloat16]
+    assert grads[1].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.float64])
+def test_no_product_has_the_shape_of_the_call(dtype: mx.Dtype) -> None:
+    """alpha = 0 in a function that is kept for other shapes."""
+    with mx.stream(mx.cpu):
+        f = mx.compile(lambda c, a, b: mlx_gemm.addmm(c, a, b, alpha=0.0, beta=2.0), shapeless=True)
+        c = mx.ones((4,), dtype)
+        for M in (2, 5):
+            a = mx.full((M, 3), float("nan"), dtype)
+            out = f(c, a, mx.ones((3, 4), dtype))
+            assert out.shape == (M, 4)
+            assert mx.array_equal(out, mx.full((M, 4), 2.0, dtype)).item()
+        if dtype != mx.float64:  # lowered: MLX does not look at the shapes of a compiled product again
+            with pytest.raises(ValueError, match=r"expected a.shape\[-1\] == b.shape\[-2\]"):
+                f(c, mx.ones((5, 3), dtype), mx.ones((2, 4), dtype))
+
+
+def test_factors_need_not_fit_a_half_type() -> None:
+    zero, half = mx.zeros((1, 1), mx.float16), mx.full((1, 1), 0.5, dtype=mx.float16)
+
+    def scaled(c: mx.array, alpha: float = 1.0) -> mx.array:
+        return mlx_gemm.addmm(c, zero, zero, alpha, 7e4)
+
+    assert scaled(half, 0.0).item() == 35008
+    assert mx.vmap(scaled)(mx.stack([half, half])).tolist() == [[[35008]], [[35008]]]
+    assert mx.jvp(scaled, [zero], [half])[1][0].item() == 35008
+    assert mx.vjp(scaled, [zero], [half])[1][0].item() == 35008

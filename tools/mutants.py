@@ -508,7 +508,8 @@ HEAD = """\
 Written by `make mutants-doc` from tests/mutations.py; do not edit.
 
 Each row is a bug that is seeded on purpose, alone, and what the checks say to it (tools/mutants.py): kernels run on the
-host runtime with every access checked, the portable C++ runs tests/cpp/check_select.cpp.
+host runtime with every access checked, production kernels a sample of their rows; the portable C++ runs
+tests/cpp/check_select.cpp, and what plans launches of production kernels tests/cpp/check_replay.cpp.
 """
 
 

@@ -76,7 +76,7 @@ const void* CpuOperand::addressable(Dtype dtype) const {
 
 void CpuGemm::run() const {
   const Problem& problem = view.problem;
-  if (problem.K == 0) {
+  if (problem.K == 0 || epilogue.epilogue.alpha == 0.0f) {
     store_zeros(epilogue);
     return;
   }
