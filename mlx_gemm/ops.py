@@ -34,9 +34,9 @@ def matmul(
         a: `[..., M, K]`, or `[K]` for a row.
         b: `[..., K, N]`, or `[K]` for a column.
         precision: None or "highest": float32 is multiplied and accumulated in float32.
-        kernel: name of the kernel that must run, from `kernels()`: types and shapes within the kernel's own rules. On a CPU it
-            runs through the Metal host runtime, on an Apple GPU it is compiled at run time. None chooses; `explain`
-            says what.
+        kernel: name of the kernel that must run, from `kernels()`: types and shapes within the kernel's own rules. On a
+            CPU it runs through the Metal host runtime, on an Apple GPU it is compiled at run time. None chooses;
+            `explain` says what.
         out_dtype: type of the result: the type that the operands promote to, or float32 for operands that promote to
             float16 or bfloat16, whose products and sums are then never rounded to it. None is the promoted type.
         stream: stream or device to run on.
