@@ -5,12 +5,6 @@
 
 namespace mlx_gemm {
 
-// Copied as a whole; aligned no better than its elements, as rows of any leading dimension are.
-template <typename T, int N>
-struct Elements {
-  T values[N];
-};
-
 // `source` is the block's first element in its matrix, of which `rows` x `columns` are left. The rest of the block
 // becomes zero: whatever lies there does not reach a sum.
 template <typename T, int ROWS, int COLUMNS, int STRIDE, int THREADS>
@@ -21,17 +15,19 @@ METAL_FUNC void load_block(
     int rows,
     int columns,
     uint thread_index) {
-  constexpr int VECTOR = 16 / int(sizeof(T));
+  constexpr int VECTOR = 16 / int(sizeof(T));  // neighbours that a thread reads together
   constexpr int PER_ROW = COLUMNS / VECTOR;
   static_assert(COLUMNS % VECTOR == 0, "a row of the block is a whole number of vectors");
-  using Vector = Elements<T, VECTOR>;
   for (int i = int(thread_index); i < ROWS * PER_ROW; i += THREADS) {
     const int row = i / PER_ROW;
     const int column = i % PER_ROW * VECTOR;
     threadgroup T* to = block + row * STRIDE + column;
     if (row < rows && column + VECTOR <= columns) {
       device const T* from = source + size_t(row) * size_t(ld) + column;
-      *reinterpret_cast<threadgroup Vector*>(to) = *reinterpret_cast<device const Vector*>(from);
+#pragma clang loop unroll(full)
+      for (int j = 0; j < VECTOR; ++j) {
+        to[j] = from[j];
+      }
     } else {
       for (int j = 0; j < VECTOR; ++j) {
         const bool inside = row < rows && column + j < columns;
