@@ -162,8 +162,7 @@ bool applies(const PolicyRow& row, const Problem& problem, const DeviceTraits& d
                                                 row.classes.find(device.architecture.back()) != std::string_view::npos);
   return is_needed(row.need, problem, device) && lists(row.dtypes, to_string(problem.dtype)) && in_class &&
          (row.layouts.empty() || lists(row.layouts, to_string(problem.layout))) &&
-         device.generation >= row.first_generation && device.generation <= row.last_generation &&
-         problem.M <= row.max_M && problem.N <= row.max_N;
+         device.generation >= row.first_generation && problem.M <= row.max_M && problem.N <= row.max_N;
 }
 
 }  // namespace mlx_gemm

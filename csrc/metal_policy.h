@@ -20,7 +20,6 @@ struct PolicyRow {
   Need need;
   std::string_view dtypes;  // comma-separated
   int first_generation = 13;
-  int last_generation = 99;
   std::string_view classes = {};  // last letters of architecture names; empty: every one
   std::string_view layouts = {};  // comma-separated; empty: every one
   int64_t max_M = INT64_MAX;
