@@ -57,9 +57,7 @@ mx::array gradient_of_b(const mx::array& a, const mx::array& b, const mx::array&
   return gemm({transposed(a_rows, s), g_rows}, scaled_by(alpha), s);
 }
 
-// The type to scale and add in: a factor need not fit a half type.
-mx::Dtype wide(const mx::Dtype& type) { return type == mx::float16 || type == mx::bfloat16 ? mx::float32 : type; }
-
+// In the wide type: a factor need not fit a half type.
 mx::array times(const mx::array& x, float factor, const mx::Stream& s) {
   const mx::Dtype type = wide(x.dtype());
   return factor == 1.0f ? x

@@ -109,14 +109,12 @@ GemmOperands matrices(std::string_view op, const mx::array& a, const mx::array& 
   return {matrix(a, 0), matrix(b, 1)};
 }
 
+mx::Dtype wide(const mx::Dtype& type) { return type == mx::float16 || type == mx::bfloat16 ? mx::float32 : type; }
+
 void check_out_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked) {
-  if (!asked || *asked == promoted) {
-    return;
-  }
-  const bool half = promoted == mx::float16 || promoted == mx::bfloat16;
-  if (!half || *asked != mx::float32) {
-    reject(op, "expected out_dtype ", promoted, half ? " or float32" : "", " for operands that promote to ", promoted,
-           ", got ", *asked);
+  if (asked && *asked != promoted && *asked != wide(promoted)) {
+    reject(op, "expected out_dtype ", promoted, wide(promoted) != promoted ? " or float32" : "",
+           " for operands that promote to ", promoted, ", got ", *asked);
   }
 }
 

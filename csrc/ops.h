@@ -66,6 +66,9 @@ GemmOperands matrices(std::string_view op, const mx::array& a, const mx::array& 
 // The type that all of them promote to. Throws std::invalid_argument where that is not inexact.
 mx::Dtype promoted_type(std::string_view op, const std::vector<mx::array>& operands);
 
+// float32 for half types: what their products are summed in, and may be returned in.
+mx::Dtype wide(const mx::Dtype& type);
+
 // Throws std::invalid_argument unless operands of type `promoted` can be multiplied into the type that was asked for.
 void check_out_dtype(std::string_view op, const mx::Dtype& promoted, const std::optional<mx::Dtype>& asked);
 
