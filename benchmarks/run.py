@@ -122,11 +122,18 @@ def main() -> int:
     suites = tomllib.loads((FOLDER / "suites.toml").read_text())
     parser = argparse.ArgumentParser(description="Measure a suite of benchmarks/suites.toml.")
     parser.add_argument("suite", choices=sorted(suites))
+    parser.add_argument("--case", nargs="+", metavar="NAME", help="only these cases of the suite")
     parser.add_argument("--seed", type=int, default=0, help="of the random operands (default 0)")
     parser.add_argument("--attempts", type=int, default=3, help="tries per case while the machine is busy (default 3)")
     options = parser.parse_args()
+    suite = suites[options.suite]
+    if options.case:
+        known = {case["name"]: case for case in suite["case"]}
+        if unknown := set(options.case) - set(known):
+            parser.error(f"{options.suite} has no case {', '.join(sorted(unknown))}; its cases: {', '.join(known)}")
+        suite = {**suite, "case": [known[name] for name in options.case]}
     try:
-        records = run(options.suite, suites[options.suite], options.seed, options.attempts)
+        records = run(options.suite, suite, options.seed, options.attempts)
     except (bench.WrongResult, bench.MachineBusy) as refusal:
         print(f"nothing recorded: {refusal}", file=sys.stderr)
         return 1

@@ -189,12 +189,13 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   });
   encoder.set_output_array(out);
   add_pending_product();
-  encoder.dispatch([gemm = std::move(gemm)] {
+  encoder.dispatch([gemm] {
     struct Removal {
       ~Removal() { remove_pending_product(); }
     } removal;
     gemm->run();
   });
+  gemm->announce();
 }
 
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #ifdef __linux__
 #include <sched.h>
@@ -22,12 +24,33 @@ namespace mlx_gemm {
 namespace {
 
 constexpr int kMostThreads = 512;
+// Threads look for what comes next this long before they sleep, about as long as waking takes. They yield meanwhile:
+// whoever else wants their CPU gets it.
+constexpr auto kPatience = std::chrono::microseconds(60);
+
+template <class CONDITION>
+void look_for(const CONDITION& condition) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!condition() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+}
+
+#ifdef __linux__
+// Empty where the system has more CPUs than the type can tell.
+cpu_set_t usable_cpu_set() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  return cpus;
+}
+#endif
 
 int usable_cpus() {
 #ifdef __linux__
-  cpu_set_t cpus;
-  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-    return std::max(CPU_COUNT(&cpus), 1);
+  const cpu_set_t cpus = usable_cpu_set();
+  if (CPU_COUNT(&cpus) > 0) {
+    return CPU_COUNT(&cpus);
   }
 #endif
   return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
@@ -72,13 +95,14 @@ class Pool {
     {
       std::lock_guard lock(mutex_);
       start_helpers();
+      keep_off_this_cpu();
       ++computing_;
+      ++news_;
       place = loops_.insert(loops_.end(), &loop);
     }
-    for (int64_t i = 1; i < std::min<int64_t>(count, threads); ++i) {
-      wake_.notify_one();
-    }
+    wake(std::min<int64_t>(count, threads) - 1);
     std::exception_ptr error = loop.work();
+    look_for([&] { return loop.helpers == 0; });
     std::unique_lock lock(mutex_);
     loops_.erase(place);
     --computing_;
@@ -92,15 +116,23 @@ class Pool {
     }
   }
 
+  void announce(int threads) {
+    {
+      std::lock_guard lock(mutex_);
+      start_helpers();
+      ++news_;
+    }
+    wake(threads - 1);
+  }
+
  private:
   struct Loop {
     int64_t count;
     int threads;
     const std::function<void(int64_t)>& body;
     std::atomic<int64_t> next = 0;
-    int helpers = 0;  // guarded by the pool's mutex
-
-    std::exception_ptr error = nullptr;  // of a helper; guarded likewise
+    std::atomic<int> helpers = 0;        // changes under the pool's mutex
+    std::exception_ptr error = nullptr;  // of a helper; guarded by that mutex
 
     std::exception_ptr work() {
       try {
@@ -116,13 +148,31 @@ class Pool {
   };
 
   void start_helpers() {
-    for (; helpers_ < thread_count() - 1; ++helpers_) {
+    while (static_cast<int>(helpers_.size()) < thread_count() - 1) {
       try {
-        std::thread([this] { help(); }).detach();
+        std::thread helper([this] { help(); });
+        helpers_.push_back(helper.native_handle());
+        helper.detach();
       } catch (const std::system_error&) {
         return;  // the system has no more threads: those that are there do the work
       }
     }
+  }
+
+  // On a machine that was busy just now, Linux runs a thread on the CPU of the one who woke it, however idle the others.
+  void keep_off_this_cpu() {
+#ifdef __linux__
+    const int cpu = sched_getcpu();
+    if (cpu == avoided_cpu_ || !CPU_ISSET(cpu, &cpus_) || CPU_COUNT(&cpus_) == 1) {
+      return;
+    }
+    cpu_set_t others = cpus_;
+    CPU_CLR(cpu, &others);
+    for (const pthread_t helper : helpers_) {
+      pthread_setaffinity_np(helper, sizeof others, &others);
+    }
+    avoided_cpu_ = cpu;
+#endif
   }
 
   Loop* loop_to_help() {
@@ -134,11 +184,29 @@ class Pool {
     return found == loops_.end() ? nullptr : *found;
   }
 
+  void wake(int64_t helpers) {
+    for (int64_t i = 0; i < helpers; ++i) {
+      wake_.notify_one();
+    }
+  }
+
+  Loop* wait_for_loop(std::unique_lock<std::mutex>& lock) {
+    while (true) {
+      if (Loop* loop = loop_to_help()) {
+        return loop;
+      }
+      const int64_t seen = news_;
+      lock.unlock();
+      look_for([&] { return news_ != seen; });
+      lock.lock();
+      wake_.wait(lock, [&] { return news_ != seen || loop_to_help() != nullptr; });
+    }
+  }
+
   void help() {
     std::unique_lock lock(mutex_);
     while (true) {
-      Loop* loop = nullptr;
-      wake_.wait(lock, [&] { return (loop = loop_to_help()) != nullptr; });
+      Loop* loop = wait_for_loop(lock);
       ++loop->helpers;
       ++computing_;
       lock.unlock();
@@ -158,7 +226,12 @@ class Pool {
   std::condition_variable left_;
   std::list<Loop*> loops_;
   int computing_ = 0;  // callers and helpers at work
-  int helpers_ = 0;
+  std::vector<pthread_t> helpers_;
+#ifdef __linux__
+  const cpu_set_t cpus_ = usable_cpu_set();
+  int avoided_cpu_ = -1;  // by all helpers
+#endif
+  std::atomic<int64_t> news_ = 0;  // loops begun or announced; changes under the mutex
 };
 
 }  // namespace
@@ -176,6 +249,13 @@ void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>
   }
   for (int64_t i = 0; i < count; ++i) {
     body(i);
+  }
+}
+
+void announce_loop(int threads) {
+  const int most = std::min(threads, thread_count());
+  if (most > 1) {
+    Pool::instance().announce(most);
   }
 }
 

@@ -237,6 +237,7 @@ void check_panels(const PanelKernels& kernels) {
 void check_pool() {
   const auto sum_in_loops = [] {
     for (int64_t count : {0, 1, 2, 3, 100}) {
+      announce_loop(4);
       std::atomic<int64_t> sum = 0;
       parallel_for(count, 4, [&](int64_t i) { sum += i + 1; });
       expect(sum == count * (count + 1) / 2, "a loop of " + std::to_string(count));

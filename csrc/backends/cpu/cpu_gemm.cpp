@@ -10,6 +10,7 @@
 #include "csrc/backends/cpu/panel_gemm.h"
 #include "csrc/backends/cpu/strided_copy.h"
 #include "csrc/backends/cpu/workspace.h"
+#include "csrc/thread_pool.h"
 
 namespace mlx_gemm {
 namespace {
@@ -90,6 +91,12 @@ void CpuGemm::run() const {
     multiply_panels({view, a_data, b_data, epilogue});
   } else {
     multiply_blocks({view, a_data, b_data, epilogue});
+  }
+}
+
+void CpuGemm::announce() const {
+  if (kernel == nullptr) {
+    announce_loop(threads_for(view.problem));
   }
 }
 

@@ -30,6 +30,9 @@ struct CpuGemm {
   FusedEpilogue fused;   // of a production kernel, for the same arrays
 
   void run() const;
+
+  // Wakes the helpers that run() will want; for the thread that queues it.
+  void announce() const;
 };
 
 }  // namespace mlx_gemm
