@@ -1,6 +1,7 @@
 #include "csrc/backends/cpu/line_gemm.h"
 
 #include <algorithm>
+#include <array>
 
 #include "csrc/backends/cpu/workspace.h"
 #include "csrc/thread_pool.h"
@@ -112,8 +113,14 @@ class LineGemm {
       convert(from, count, to);
       return;
     }
-    for (int64_t i = 0; i < count; ++i) {
-      convert(from + i * stride, 1, to + i);
+    std::array<uint16_t, 256> contiguous;
+    for (int64_t done = 0; done < count;) {
+      const int64_t part = std::min<int64_t>(count - done, contiguous.size());
+      for (int64_t i = 0; i < part; ++i) {
+        contiguous[static_cast<size_t>(i)] = from[(done + i) * stride];
+      }
+      convert(contiguous.data(), part, to + done);
+      done += part;
     }
   }
 
