@@ -159,7 +159,8 @@ class Pool {
     }
   }
 
-  // On a machine that was busy just now, Linux runs a thread on the CPU of the one who woke it, however idle the others.
+  // On a machine that was busy just now, Linux runs a thread on the CPU of the one who woke it, however idle the
+  // others.
   void keep_off_this_cpu() {
 #ifdef __linux__
     const int cpu = sched_getcpu();
