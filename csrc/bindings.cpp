@@ -130,7 +130,7 @@ void bind_plan(nb::module_& m) {
                    [](const Explanation& e) {
                      return e.plan.kernel == nullptr ? std::optional<std::string_view>() : e.plan.kernel->name;
                    })
-      .def_prop_ro("reason", [](const Explanation& e) { return e.plan.reason; })
+      .def_prop_ro("reason", [](const Explanation& e) { return why(e.plan); })
       .def_prop_ro(
           "rejected",
           [](const Explanation& e) {

@@ -2,14 +2,15 @@
 
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "mlx/ops.h"
 
 namespace mlx_gemm {
 namespace {
 
-mx::array scaled(const mx::array& x, double factor, const mx::Stream& s) {
-  return factor == 1.0 ? x : mx::multiply(x, mx::array(factor, x.dtype()), s);
+mx::array scaled(mx::array x, double factor, const mx::Stream& s) {
+  return factor == 1.0 ? std::move(x) : mx::multiply(x, mx::array(factor, x.dtype()), s);
 }
 
 mx::array plus_one(const mx::array& x, const mx::Stream& s) { return mx::add(x, mx::array(1.0, x.dtype()), s); }
@@ -23,7 +24,7 @@ mx::array gelu_tanh(const mx::array& x, const mx::Stream& s) {
 
 }  // namespace
 
-mx::array activate(const mx::array& x, Activation activation, const mx::Stream& s) {
+mx::array activate(mx::array x, Activation activation, const mx::Stream& s) {
   switch (activation) {
     case Activation::none:
       return x;
@@ -41,13 +42,12 @@ mx::array activate(const mx::array& x, Activation activation, const mx::Stream& 
   return x;
 }
 
-mx::array apply_epilogue(const mx::array& product, const Addends& addends, const Epilogue& epilogue,
-                         const mx::Stream& s) {
-  mx::array result = scaled(product, epilogue.alpha, s);
+mx::array apply_epilogue(mx::array product, const Addends& addends, const Epilogue& epilogue, const mx::Stream& s) {
+  mx::array result = scaled(std::move(product), epilogue.alpha, s);
   if (addends.c) {
     result = mx::add(result, scaled(*addends.c, epilogue.beta, s), s);
   }
-  result = activate(result, epilogue.activation, s);
+  result = activate(std::move(result), epilogue.activation, s);
   return addends.residual ? mx::add(result, *addends.residual, s) : result;
 }
 

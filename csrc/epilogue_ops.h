@@ -17,10 +17,9 @@ struct Addends {
   std::optional<mx::array> residual = {};
 };
 
-mx::array activate(const mx::array& x, Activation activation, const mx::Stream& stream);
+mx::array activate(mx::array x, Activation activation, const mx::Stream& stream);
 
 // activation(alpha product + beta c) + residual, in the product's type.
-mx::array apply_epilogue(const mx::array& product, const Addends& addends, const Epilogue& epilogue,
-                         const mx::Stream& stream);
+mx::array apply_epilogue(mx::array product, const Addends& addends, const Epilogue& epilogue, const mx::Stream& stream);
 
 }  // namespace mlx_gemm

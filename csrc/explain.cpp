@@ -1,6 +1,7 @@
 #include "csrc/explain.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <sstream>
 
@@ -52,7 +53,7 @@ Explanation explain(const ExplainOperands& given, Activation activation, const E
   const mx::Stream s = mx::to_stream(request.stream);
   const DeviceTraits device = device_asked_for(kOp, request.device, s);
   const GemmOptions options{.kernel = kernel_named(kOp, request.kernel), .op = kOp};
-  const mx::Dtype type = promoted_type(kOp, {given.a, given.b});
+  const mx::Dtype type = promoted_type(kOp, std::array{given.a.dtype(), given.b.dtype()});
   check_out_dtype(kOp, type, request.out_dtype);
   const GemmOperands operands = matrices(kOp, given.a, given.b, type, s);
   const mx::array& a = operands.a;
@@ -93,8 +94,7 @@ std::string to_string(const Explanation& explanation) {
   const Plan& plan = explanation.plan;
   std::ostringstream text;
   text << describe(explanation.problem) << "\n";
-  text << "runs " << (plan.kernel != nullptr ? plan.kernel->name : to_string(plan.route)) << ": " << plan.reason
-       << "\n";
+  text << "runs " << (plan.kernel != nullptr ? plan.kernel->name : to_string(plan.route)) << ": " << why(plan) << "\n";
   text << "copies " << plan.copies << (plan.copies == 1 ? " operand" : " operands");
   for (const auto& [reason, candidates] : rejections_by_reason(plan)) {
     text << "\nnot " << candidates << ": " << reason;

@@ -1,5 +1,8 @@
 #include "csrc/ops.h"
 
+#include <array>
+#include <functional>
+
 #include "csrc/backends/device_traits.h"
 #include "csrc/check.h"
 #include "csrc/counters.h"
@@ -22,8 +25,8 @@ void check_activation(std::string_view op, Activation activation, const mx::Dtyp
   }
 }
 
-mx::array without_axes(const mx::array& x, const std::vector<int>& axes, const mx::Stream& s) {
-  return axes.empty() ? x : mx::squeeze(x, axes, s);
+mx::array without_axes(mx::array x, const std::vector<int>& axes, const mx::Stream& s) {
+  return axes.empty() ? std::move(x) : mx::squeeze(x, axes, s);
 }
 
 mx::array lowered(const GemmOperands& operands, const Epilogue& epilogue, const mx::Stream& s) {
@@ -85,12 +88,15 @@ const KernelInfo* kernel_named(std::string_view op, const std::optional<std::str
   return kernel;
 }
 
-mx::Dtype promoted_type(std::string_view op, const std::vector<mx::array>& operands) {
-  const mx::Dtype type = mx::result_type(operands);
+mx::Dtype promoted_type(std::string_view op, std::span<const mx::Dtype> operands) {
+  mx::Dtype type = mx::bool_;
+  for (const mx::Dtype& operand : operands) {
+    type = mx::promote_types(type, operand);
+  }
   if (!mx::issubdtype(type, mx::inexact)) {
     std::ostringstream types;
-    for (const mx::array& operand : operands) {
-      types << (&operand == &operands.front() ? "" : ", ") << operand.dtype();
+    for (const mx::Dtype& operand : operands) {
+      types << (&operand == &operands.front() ? "" : ", ") << operand;
     }
     reject(op, "expected operands that promote to a floating-point or complex type, got ", types.str());
   }
@@ -208,7 +214,7 @@ mx::array matmul(const mx::array& a, const mx::array& b, const Request& request)
   const mx::Stream s = mx::to_stream(request.stream);
   const GemmOptions options{
       .kernel = kernel_named("matmul", request.kernel), .op = "matmul", .out_dtype = request.out_dtype};
-  const mx::Dtype type = promoted_type(options.op, {a, b});
+  const mx::Dtype type = promoted_type(options.op, std::array{a.dtype(), b.dtype()});
   check_out_dtype(options.op, type, request.out_dtype);
   return without_axes(gemm(matrices(options.op, a, b, type, s), options, s), added_axes(a, b), s);
 }
@@ -222,7 +228,7 @@ mx::array addmm(const mx::array& c, const mx::array& a, const mx::array& b, cons
       .epilogue = {.alpha = factors.alpha, .beta = factors.beta, .activation = activation},
       .out_dtype = request.out_dtype,
   };
-  const mx::Dtype type = promoted_type(options.op, {a, b, c});
+  const mx::Dtype type = promoted_type(options.op, std::array{a.dtype(), b.dtype(), c.dtype()});
   check_out_dtype(options.op, type, request.out_dtype);
   check_activation(options.op, activation, type);
   GemmOperands operands = matrices(options.op, a, b, type, s);
@@ -245,13 +251,13 @@ mx::array linear(const LinearOperands& operands, Activation activation, const Re
   if (bias && bias->shape() != mx::Shape{weight.shape(0)}) {
     reject(options.op, "expected bias[N] with N=", weight.shape(0), ", got bias=", bias->shape());
   }
-  std::vector<mx::array> all{x, weight};
-  for (const auto& addend : {bias, residual}) {
-    if (addend) {
-      all.push_back(*addend);
+  std::vector<mx::Dtype> types{x.dtype(), weight.dtype()};
+  for (const auto& addend : {std::cref(bias), std::cref(residual)}) {
+    if (addend.get()) {
+      types.push_back(addend.get()->dtype());
     }
   }
-  const mx::Dtype type = promoted_type(options.op, all);
+  const mx::Dtype type = promoted_type(options.op, types);
   check_out_dtype(options.op, type, request.out_dtype);
   check_activation(options.op, activation, type);
   const mx::array columns = mx::transpose(mx::astype(weight, type, s), s);

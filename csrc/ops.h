@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -64,7 +65,7 @@ GemmOperands matrices(std::string_view op, const mx::array& a, const mx::array& 
                       const mx::Stream& stream);
 
 // The type that all of them promote to. Throws std::invalid_argument where that is not inexact.
-mx::Dtype promoted_type(std::string_view op, const std::vector<mx::array>& operands);
+mx::Dtype promoted_type(std::string_view op, std::span<const mx::Dtype> operands);
 
 // float32 for half types: what their products are summed in, and may be returned in.
 mx::Dtype wide(const mx::Dtype& type);

@@ -150,7 +150,7 @@ Plan choose_on_metal(const Problem& problem, const DeviceTraits& device) {
   for (const PolicyRow& row : metal_policy()) {
     const KernelInfo* kernel = find_kernel(row.kernel);
     if (applies(row, problem, device) && !unsupported(*kernel, problem, device)) {
-      return {.route = Route::kernel, .kernel = kernel, .reason = sentence(row.reason, " (", row.evidence, ")")};
+      return {.route = Route::kernel, .kernel = kernel, .reason = row.reason, .evidence = row.evidence};
     }
   }
   return {.route = Route::mlx, .reason = "no kernel is known to be faster here"};
@@ -227,8 +227,7 @@ Plan choose(const Problem& problem, const DeviceTraits& device, const KernelInfo
   if (device.backend == Backend::metal) {
     return choose_on_metal(problem, device);
   }
-  return {.route = Route::mlx,
-          .reason = sentence("no kernel is chosen by itself on ", to_string(device.backend), " yet")};
+  return {.route = Route::mlx, .reason = "no kernel is chosen by itself on CUDA devices yet"};
 }
 
 const KernelInfo& kernel_within_limit(const Chosen& chosen, const Problem& problem, const DeviceTraits& device,
@@ -259,7 +258,7 @@ std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& de
   }
   std::vector<Rejection> rejected;
   if (device.backend == Backend::cpu && plan.route == Route::mlx) {
-    rejected.push_back({"blas", plan.reason});
+    rejected.push_back({"blas", why(plan)});
   }
   for (const KernelInfo& kernel : kernels()) {
     rejected.push_back({std::string(kernel.name), unsupported(kernel, problem, device).value_or(kOnlyByName)});
@@ -269,6 +268,10 @@ std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& de
 
 bool lowering_loses_precision(Dtype dtype, const DeviceTraits& device) {
   return dtype == Dtype::float32 && device.tf32;
+}
+
+std::string why(const Plan& plan) {
+  return plan.evidence.empty() ? std::string(plan.reason) : sentence(plan.reason, " (", plan.evidence, ")");
 }
 
 const char* to_string(Route route) {

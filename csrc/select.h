@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/problem.h"
@@ -29,7 +30,8 @@ struct Rejection {
 struct Plan {
   Route route = Route::mlx;
   const KernelInfo* kernel = nullptr;
-  std::string reason;
+  std::string_view reason;
+  std::string_view evidence = {};  // of a policy row
   std::vector<Rejection> rejected = {};
   int copies = 0;
 };
@@ -60,6 +62,9 @@ std::vector<Rejection> rejections(const Problem& problem, const DeviceTraits& de
 
 // True where float32 at "highest" must not be lowered to mx.matmul because mx.matmul would multiply at TF32 there.
 bool lowering_loses_precision(Dtype dtype, const DeviceTraits& device);
+
+// The reason and, in parentheses, the evidence.
+std::string why(const Plan& plan);
 
 const char* to_string(Route route);
 

@@ -276,7 +276,7 @@ std::string told(const std::vector<Rejection>& rejected, size_t index) {
   return index < rejected.size() ? rejected[index].candidate + ": " + rejected[index].reason : "";
 }
 
-std::string told(const Plan& plan) { return std::string(to_string(plan.route)) + ": " + plan.reason; }
+std::string told(const Plan& plan) { return std::string(to_string(plan.route)) + ": " + why(plan); }
 
 std::string_view chosen(const Problem& problem, const DeviceTraits& device) {
   const Plan plan = choose(problem, device);
@@ -317,7 +317,7 @@ void check_every_row() {
                 }
                 same(unsupported(*plan.kernel, problem, device).value_or(""), "");
                 same(plan.kernel->role == Role::by_name, false);
-                decided.insert({plan.kernel->name, plan.reason});
+                decided.insert({plan.kernel->name, why(plan)});
               }
             }
           }
