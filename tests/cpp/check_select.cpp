@@ -489,7 +489,7 @@ void check_routes() {
   older.generation = 16;
   same(told(choose(aligned, older)), "mlx: no kernel is known to be faster here");
   same(rejections(problem, kM5, gpu).size(), kernels().size());
-  same(told(choose(problem, {.backend = Backend::cuda})), "mlx: no kernel is chosen by itself on cuda yet");
+  same(told(choose(problem, {.backend = Backend::cuda})), "mlx: no kernel is chosen by itself on CUDA devices yet");
 
   DeviceTraits tf32 = kM5;
   tf32.tf32 = true;
