@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "csrc/backends/cpu/cpu_gemm.h"
+#include "csrc/backends/cpu/huge_pages.h"
 #include "csrc/backends/cpu/pending_products.h"
 #include "csrc/backends/device_traits.h"
 #include "csrc/backends/metal/launch.h"
@@ -141,6 +142,7 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
   if (out.size() == 0) {
     return;
   }
+  ask_for_huge_pages(out.data<void>(), static_cast<int64_t>(out.nbytes()));
   auto& encoder = mx::cpu::get_command_encoder(stream());
   const auto operand = [&](const mx::array& input, const std::optional<Strided>& copied) {
     encoder.set_input_array(input);

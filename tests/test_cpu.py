@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 import mlx.core as mx
+import mlx.nn
 import numpy as np
 import pytest
 from reference import assert_exact, assert_within_bound, integers, normal
@@ -22,7 +23,8 @@ REAL = [mx.float32, mx.float16, mx.bfloat16]
 HALF = [mx.float16, mx.bfloat16]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 
-# Around panels of 32 lines and steps of 32 along K, strips of 8 panels, the few lines that are read once, and vectors.
+# Around panels of 32 lines and steps of 32 along K, strips of 8 panels, the few lines that meet whole operands where
+# those are, and vectors.
 SHAPES = [
     (1, 1, 1),
     (1, 40, 33),
@@ -31,6 +33,10 @@ SHAPES = [
     (300, 3, 1100),
     (8, 97, 2049),
     (9, 97, 300),
+    (6, 290, 129),
+    (32, 1100, 150),
+    (2300, 7, 200),
+    (550, 29, 31),
     (16, 16, 128),
     (17, 31, 33),
     (31, 32, 1),
@@ -206,8 +212,11 @@ def test_infinities_and_nan(dtype: mx.Dtype, activation: str | None, seed: int) 
     [(2.0**-130, 1.0), (1.0, 2.0**-128), (2.0**-64, 2.0**-64), (2.0**-70, 2.0**-58), (2.0**-120, 2.0**60)],
 )
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_bfloat16_keeps_denormals(a_scale: float, b_scale: float, layout: str, seed: int) -> None:
-    M, N, K = 300, 70, 40
+@pytest.mark.parametrize("shape", [(300, 70, 40), (9, 300, 40), (300, 9, 40)], ids=str)
+def test_bfloat16_keeps_denormals(
+    a_scale: float, b_scale: float, layout: str, shape: tuple[int, int, int], seed: int
+) -> None:
+    M, N, K = shape
     a, b = np.ones((M, K), np.float32), normal((K, N), seed + 1)
     a[::3] = normal((M, K), seed)[::3]
     rows = np.where(np.arange(M) % 2, 1.0, a_scale)[:, None].astype(np.float32)
@@ -234,6 +243,19 @@ def test_the_same_product_twice_has_the_same_bits(shape: tuple[int, int, int], d
     first = mlx_gemm.matmul(a, b)
     for _ in range(5):
         assert mx.array_equal(mlx_gemm.matmul(a, b), first, equal_nan=False)
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_results_in_huge_pages(activation: str | None, seed: int) -> None:
+    """Of more than 4 MiB, also where they end within such a page."""
+    a, b = (mx.array(integers(shape, seed + i)) for i, shape in enumerate([(1500, 20), (20, 1301)]))
+    expected = mx.matmul(a, b)
+    zero = mx.zeros((1301,))
+    result = mlx_gemm.addmm(zero, a, b, activation=activation)
+    if activation is None:
+        assert mx.array_equal(result, expected)
+    else:
+        assert mx.allclose(result, mlx.nn.silu(expected), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

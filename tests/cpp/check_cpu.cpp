@@ -175,6 +175,36 @@ void check_lines(const RowKernels& kernels, const std::string& isa) {
   }
 }
 
+void check_updates(const RowKernels& kernels, const std::string& isa) {
+  for (const auto [vectors, count, k] : {std::tuple(1, 1, 1), {8, 17, 130}, {3, 300, 64}, {5, 131, 37}, {2, 128, 16}}) {
+    const int64_t ld = count + 3;
+    const std::vector<float> x = normals(size_t(vectors * k), 4);
+    const std::vector<float> lines = normals(size_t(k * ld), 5);
+    std::vector<float> sums(size_t(vectors * ld), 1.0f);
+    kernels.update_floats({.lines = lines.data(),
+                           .ld = ld,
+                           .count = count,
+                           .x = x.data(),
+                           .ldx = k,
+                           .vectors = vectors,
+                           .k = k,
+                           .sums = sums.data(),
+                           .ld_sums = ld,
+                           .accumulate = true});
+    for (int64_t i = 0; i < vectors * ld; ++i) {
+      double exact = 1;
+      double magnitude = 1;
+      for (int64_t j = 0; j < k && i % ld < count; ++j) {
+        const double term = double(x[size_t(i / ld * k + j)]) * double(lines[size_t(j * ld + i % ld)]);
+        exact += term;
+        magnitude += std::abs(term);
+      }
+      expect(std::abs(sums[size_t(i)] - exact) <= 4 * std::sqrt(k) * kUnit * magnitude,
+             isa + " updates sums, " + std::to_string(i));
+    }
+  }
+}
+
 // ---- Panels ----
 
 struct Packing {
@@ -219,7 +249,8 @@ void check_panels(const PanelKernels& kernels) {
     std::vector<uint16_t> two = a_panel;
     two.insert(two.end(), a_panel.begin(), a_panel.end());
     std::vector<float> sums(2 * kPanelLines * kPanelLines, 1e30f);
-    kernels.multiply({two.data(), 2, b_panel.data(), (k + kPanelStep - 1) / kPanelStep, sums.data()});
+    const int64_t steps = (k + kPanelStep - 1) / kPanelStep;
+    kernels.multiply({packed_rows(two.data(), steps), 2, b_panel.data(), steps, sums.data()});
     for (int64_t i = 0; i < int64_t(sums.size()); ++i) {
       const int64_t row = i / kPanelLines % kPanelLines;
       const int64_t column = i % kPanelLines;
@@ -229,6 +260,38 @@ void check_panels(const PanelKernels& kernels) {
       }
       expect(sums[size_t(i)] == exact, "panel product " + std::to_string(i));
     }
+  }
+}
+
+// Rows where they are, added to sums that are there.
+void check_rows_in_place(const PanelKernels& kernels) {
+  constexpr int64_t kSteps = 11;
+  constexpr int64_t kDepth = kSteps * kPanelStep;
+  constexpr int64_t kLd = kDepth + 7;
+  constexpr int64_t kRows = 3 * kPanelLines;
+  std::mt19937 random(7);
+  const auto number = [&] { return metal_host::bfloat_bits(float(int(random() % 17) - 8)); };
+  std::vector<uint16_t> rows(size_t(kRows * kLd), metal_host::bfloat_bits(1e30f));
+  std::vector<uint16_t> columns(size_t(kPanelLines * kDepth));
+  std::generate(columns.begin(), columns.end(), number);
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::generate_n(rows.begin() + row * kLd, kDepth, number);
+  }
+  rows[size_t(5 * kLd + 40)] = 0x0003;  // the least magnitude
+  rows[size_t(5 * kLd + 41)] = 0x8000;  // a zero
+  expect(kernels.least({rows.data(), kLd, kRows, kDepth}) == 0x0003, "the least magnitude of lines");
+  rows[size_t(5 * kLd + 40)] = 0;
+  std::vector<uint16_t> panel(columns.size());
+  kernels.pack_b_of_k({columns.data(), kDepth, kPanelLines, kDepth}, panel.data());
+  std::vector<float> sums(size_t(kRows * kPanelLines), 3.0f);
+  kernels.multiply({rows_in_place(rows.data(), kLd), 3, panel.data(), kSteps, sums.data(), true});
+  const auto value = [](uint16_t bits) { return metal_host::float_from_bfloat_bits(bits); };
+  for (int64_t i = 0; i < kRows * kPanelLines; ++i) {
+    float exact = 3;
+    for (int64_t k = 0; k < kDepth; ++k) {
+      exact += value(rows[size_t(i / kPanelLines * kLd + k)]) * value(columns[size_t(i % kPanelLines * kDepth + k)]);
+    }
+    expect(sums[size_t(i)] == exact, "product of rows in place " + std::to_string(i));
   }
 }
 
@@ -283,6 +346,7 @@ int main() {
   }
   if (cpu_isa() >= Isa::avx512_bf16) {
     check_panels(kAvx512PanelKernels);
+    check_rows_in_place(kAvx512PanelKernels);
   }
 #endif
   for (const auto& [isa, kernels] : tables) {
@@ -290,9 +354,11 @@ int main() {
     check_epilogue(*kernels, isa);
     check_activations(*kernels, isa);
     check_lines(*kernels, isa);
+    check_updates(*kernels, isa);
   }
   if (panel_kernels() != nullptr) {
     check_panels(*panel_kernels());
+    check_rows_in_place(*panel_kernels());
   }
   check_pool();
   std::printf("%s, %d threads: %d wrong\n", to_string(cpu_isa()), thread_count(), failures);

@@ -9,6 +9,7 @@ const PanelKernels* panel_kernels() {
   static const PanelKernels amx = [] {
     PanelKernels kernels = kAvx512PanelKernels;
     kernels.multiply = multiply_panels_amx;
+    kernels.outruns_memory = true;
     return kernels;
   }();
   switch (cpu_isa()) {

@@ -21,13 +21,30 @@ struct PanelSource {
   int64_t k;
 };
 
-// sums[tiles * 32][32] = A panels, one after the other, times one B panel.
+// Where tiles of 32 rows of A lie: elements from one row, step along K and tile to the next.
+struct PanelRows {
+  const uint16_t* data;
+  int64_t row;
+  int64_t step;
+  int64_t tile;
+};
+
+// Panels of A, one after the other.
+constexpr PanelRows packed_rows(const uint16_t* panels, int64_t steps) {
+  return {panels, kPanelStep, kPanelStepElements, steps * kPanelStepElements};
+}
+
+// Rows of A where they are, K-contiguous.
+constexpr PanelRows rows_in_place(const uint16_t* data, int64_t ld) { return {data, ld, kPanelStep, kPanelLines * ld}; }
+
+// sums[tiles * 32][32] (+)= tiles of A times one B panel.
 struct PanelProduct {
-  const uint16_t* a;
+  PanelRows a;
   int64_t tiles;
   const uint16_t* b;
-  int64_t steps;  // of each panel
+  int64_t steps;  // of each tile and of the panel
   float* sums;
+  bool accumulate = false;
 };
 
 // Steps at a time: those of B stay in the first-level cache for all tiles.
@@ -40,8 +57,12 @@ struct PanelKernels {
   uint16_t (*pack_a_of_lines)(const PanelSource& source, uint16_t* panel);
   uint16_t (*pack_b_of_k)(const PanelSource& source, uint16_t* panel);
   uint16_t (*pack_b_of_lines)(const PanelSource& source, uint16_t* panel);
+  // The least magnitude alone, of a K-contiguous source.
+  uint16_t (*least)(const PanelSource& source);
   // Takes denormal operands for zeros and makes denormal sums zeros.
   void (*multiply)(const PanelProduct& product);
+  // Faster than memory, also for few columns.
+  bool outruns_memory;
 };
 
 // Those of cpu_isa(); null where it has no products of bfloat16.

@@ -21,7 +21,6 @@ struct Part {
 };
 
 constexpr int kLineBytes = 64;
-constexpr int kRowBytesA = 64;
 constexpr int kRowBytesB = 128;
 constexpr int kRowBytesSums = 128;
 
@@ -31,11 +30,12 @@ void multiply_part(const PanelProduct& product, const Part& part) {
   // What follows of B comes from the third-level cache: each tile asks for its share, while B itself is in the first.
   const int lines_ahead = static_cast<int>(kPanelStepElements) * 2 / kLineBytes / static_cast<int>(product.tiles);
   const auto* ahead = reinterpret_cast<const char*>(first_b + part.steps * kPanelStepElements);
+  const auto row_bytes = static_cast<size_t>(product.a.row) * sizeof(uint16_t);
   for (int64_t tile = 0; tile < product.tiles; ++tile) {
-    const uint16_t* a = product.a + (tile * product.steps + part.first) * kPanelStepElements;
+    const uint16_t* a = product.a.data + tile * product.a.tile + part.first * product.a.step;
     const uint16_t* b = first_b;
     float* sums = product.sums + tile * kPanelLines * kPanelLines;
-    if (part.first > 0) {
+    if (product.accumulate || part.first > 0) {
       _tile_loadd(0, sums, kRowBytesSums);
       _tile_loadd(1, sums + 16, kRowBytesSums);
       _tile_loadd(2, sums + 16 * kPanelLines, kRowBytesSums);
@@ -50,15 +50,15 @@ void multiply_part(const PanelProduct& product, const Part& part) {
       for (int line = 0; line < lines_ahead; ++line, ahead += kLineBytes) {
         _mm_prefetch(ahead, _MM_HINT_T1);
       }
-      _tile_loadd(4, a, kRowBytesA);
+      _tile_loadd(4, a, row_bytes);
       _tile_loadd(6, b, kRowBytesB);
       _tile_dpbf16ps(0, 4, 6);
       _tile_loadd(7, b + 2 * 16, kRowBytesB);
       _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, a + 16 * kPanelStep, kRowBytesA);
+      _tile_loadd(5, a + 16 * product.a.row, row_bytes);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
-      a += kPanelStepElements;
+      a += product.a.step;
       b += kPanelStepElements;
     }
     _tile_stored(0, sums, kRowBytesSums);

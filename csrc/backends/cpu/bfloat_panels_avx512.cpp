@@ -120,6 +120,16 @@ uint16_t pack_b_of_k(const PanelSource& source, uint16_t* panel) {
   return least.value();
 }
 
+uint16_t least(const PanelSource& source) {
+  Least least;
+  for (int64_t line = 0; line < source.lines; ++line) {
+    for (int64_t k = 0; k < source.k; k += kPanelStep) {
+      load(source.data + line * source.ld + k, source.k - k, least);
+    }
+  }
+  return least.value();
+}
+
 // Rows k and k + 1 of a line-contiguous source.
 Pairs load_pairs(const PanelSource& source, int64_t k, Least& least) {
   // Each row is in another page, so the CPU does not guess the next.
@@ -164,7 +174,7 @@ uint16_t pack_a_of_lines(const PanelSource& source, uint16_t* panel) {
 
 // ROWS x 32 sums stay in registers while k advances.
 template <int ROWS>
-void multiply_rows(const uint16_t* a, const uint16_t* b, int64_t steps, bool accumulate, float* sums) {
+void multiply_rows(PanelRows a, const uint16_t* b, int64_t steps, bool accumulate, float* sums) {
   __m512 acc[ROWS][2];
   for (int row = 0; row < ROWS; ++row) {
     for (int half = 0; half < 2; ++half) {
@@ -178,13 +188,13 @@ void multiply_rows(const uint16_t* a, const uint16_t* b, int64_t steps, bool acc
       const __m512bh right = (__m512bh)_mm512_loadu_si512(b + pair * kPanelLines * 2 + 32);
       for (int row = 0; row < ROWS; ++row) {
         int32_t bits;
-        __builtin_memcpy(&bits, a + row * kPanelStep + 2 * pair, sizeof bits);
+        __builtin_memcpy(&bits, a.data + row * a.row + 2 * pair, sizeof bits);
         const __m512bh both = (__m512bh)_mm512_set1_epi32(bits);
         acc[row][0] = _mm512_dpbf16_ps(acc[row][0], both, left);
         acc[row][1] = _mm512_dpbf16_ps(acc[row][1], both, right);
       }
     }
-    a += kPanelStepElements;
+    a.data += a.step;
     b += kPanelStepElements;
   }
   for (int row = 0; row < ROWS; ++row) {
@@ -200,10 +210,11 @@ void multiply(const PanelProduct& product) {
     const int64_t steps = left < kCachedSteps ? left : kCachedSteps;
     const uint16_t* b = product.b + first * kPanelStepElements;
     for (int64_t tile = 0; tile < product.tiles; ++tile) {
-      const uint16_t* a = product.a + (tile * product.steps + first) * kPanelStepElements;
       float* sums = product.sums + tile * kPanelLines * kPanelLines;
       for (int64_t row = 0; row < kPanelLines; row += kRows) {
-        multiply_rows<kRows>(a + row * kPanelStep, b, steps, first > 0, sums + row * kPanelLines);
+        PanelRows a = product.a;
+        a.data += tile * a.tile + first * a.step + row * a.row;
+        multiply_rows<kRows>(a, b, steps, product.accumulate || first > 0, sums + row * kPanelLines);
       }
     }
   }
@@ -211,6 +222,7 @@ void multiply(const PanelProduct& product) {
 
 }  // namespace
 
-const PanelKernels kAvx512PanelKernels = {pack_a_of_k, pack_a_of_lines, pack_b_of_k, pack_b_of_lines, multiply};
+const PanelKernels kAvx512PanelKernels = {pack_a_of_k, pack_a_of_lines, pack_b_of_k, pack_b_of_lines,
+                                          least,       multiply,        false};
 
 }  // namespace mlx_gemm

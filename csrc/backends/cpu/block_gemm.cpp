@@ -9,14 +9,17 @@
 namespace mlx_gemm {
 namespace {
 
-// Waking another thread pays from here on.
+// Another thread pays from here on: for what is computed, or for what is read.
 constexpr int64_t kOperationsPerThread = 4 << 20;
+constexpr int64_t kBytesPerThread = 1 << 20;
 // Half types: the float32 copies of both operands' parts and the sums stay in the second-level cache.
 constexpr int64_t kWideBlock = 512;
 constexpr int64_t kWideStep = 256;
 // With so few rows or columns gemv is faster, once per row, on a part of the other operand that stays in that cache.
 constexpr int64_t kFewLines = 4;
 constexpr int64_t kCachedElements = 1 << 17;
+// Of a matrix that meets a single vector: few enough for whoever comes late to do less.
+constexpr int64_t kVectorElements = 1 << 20;
 // Blocks start where vectors do.
 constexpr int64_t kLineMultiple = 16;
 
@@ -47,9 +50,10 @@ struct BlockGrid {
 
 BlockGrid grid_for(const Problem& problem, int threads) {
   BlockGrid grid{problem, problem.M, problem.N};
-  const auto few = [](int64_t lines) { return lines > 1 && lines <= kFewLines; };
-  if (few(problem.M) || few(problem.N)) {
-    const int64_t lines = std::max<int64_t>(kCachedElements / problem.K, kLineMultiple);
+  const int64_t fewest = std::min(problem.M, problem.N);
+  if (fewest <= kFewLines) {
+    const int64_t elements = fewest == 1 ? kVectorElements : kCachedElements;
+    const int64_t lines = std::max(elements / problem.K / kLineMultiple, int64_t{1}) * kLineMultiple;
     (problem.M < problem.N ? grid.columns : grid.rows) = lines;
     grid.rows = std::min(grid.rows, problem.M);
     grid.columns = std::min(grid.columns, problem.N);
@@ -127,7 +131,9 @@ void multiply_wide(const BlasProduct& half, Dtype dtype) {
 
 int threads_for(const Problem& problem) {
   const int64_t operations = 2 * problem.M * problem.N * problem.K * problem.batch;
-  return static_cast<int>(std::clamp<int64_t>(operations / kOperationsPerThread, 1, thread_count()));
+  const int64_t bytes = (problem.M + problem.N) * problem.K * problem.batch * bytes_per_element(problem.dtype);
+  const int64_t worth = std::max(operations / kOperationsPerThread, bytes / kBytesPerThread);
+  return static_cast<int>(std::clamp<int64_t>(worth, 1, thread_count()));
 }
 
 void multiply_block(const CpuProduct& product, const Block& block) {

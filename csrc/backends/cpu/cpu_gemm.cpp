@@ -85,10 +85,10 @@ void CpuGemm::run() const {
   const void* b_data = b.addressable(problem.dtype);
   if (kernel != nullptr) {
     run_kernel(*this, a_data, b_data);
-  } else if (suits_lines(problem)) {
-    multiply_lines({view, a_data, b_data, epilogue});
   } else if (suits_panels(problem)) {
     multiply_panels({view, a_data, b_data, epilogue});
+  } else if (suits_lines(problem)) {
+    multiply_lines({view, a_data, b_data, epilogue});
   } else {
     multiply_blocks({view, a_data, b_data, epilogue});
   }

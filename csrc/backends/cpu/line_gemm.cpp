@@ -18,9 +18,19 @@ constexpr int64_t kCachedElements = 8192;
 // Lines of a task: a step of them stays in the second-level cache for the next 8 vectors.
 constexpr int64_t kTaskLines = 96;
 
-bool has_few_rows(const Problem& problem) { return problem.M <= kMostLines && b_transposed(problem.layout); }
+// Numbers of a line that an update takes at a time: enough for memory to be read in long pieces, few enough for the
+// sums of all vectors to stay in the first-level cache.
+constexpr int64_t kLeastUpdate = 128;
+constexpr int64_t kMostUpdate = 1024;
+// Lines of an update: as many pages as a CPU finds fast.
+constexpr int64_t kUpdateStep = 64;
 
-bool has_few_columns(const Problem& problem) { return problem.N <= kMostLines && !a_transposed(problem.layout); }
+bool few(int64_t lines) { return lines <= kMostLines; }
+
+bool dots_of_rows(const Problem& problem) { return few(problem.M) && b_transposed(problem.layout); }
+bool dots_of_columns(const Problem& problem) { return few(problem.N) && !a_transposed(problem.layout); }
+bool updates_of_rows(const Problem& problem) { return few(problem.M) && !b_transposed(problem.layout); }
+bool updates_of_columns(const Problem& problem) { return few(problem.N) && a_transposed(problem.layout); }
 
 // One operand as numbers along K: elements from one line to the next, and from one k to the next.
 struct Lines {
@@ -31,12 +41,93 @@ struct Lines {
 
 using Widen = void (*)(const uint16_t* from, int64_t count, float* to);
 
-class LineGemm {
+// Few rows of A and every column of B, or few columns of B and every row of A: the few are the vectors.
+class FewLines {
  public:
-  explicit LineGemm(const CpuProduct& product)
-      : product_(product),
-        problem_(product.view.problem),
-        few_rows_(has_few_rows(problem_)),
+  FewLines(const CpuProduct& product, bool few_rows)
+      : product_(product), problem_(product.view.problem), few_rows_(few_rows) {}
+
+ protected:
+  // Of one product of the batch.
+  struct Operands {
+    Lines vectors;
+    Lines lines;
+  };
+
+  int64_t lines() const { return few_rows_ ? problem_.N : problem_.M; }
+  int64_t vectors() const { return few_rows_ ? problem_.M : problem_.N; }
+
+  Operands operands(int64_t index) const {
+    const OperandOffsets at = offsets_of_product(product_.view, index);
+    const Lines a{element(product_.a, at.a), a_transposed(problem_.layout) ? 1 : problem_.lda,
+                  a_transposed(problem_.layout) ? problem_.lda : 1};
+    const Lines b{element(product_.b, at.b), b_transposed(problem_.layout) ? problem_.ldb : 1,
+                  b_transposed(problem_.layout) ? 1 : problem_.ldb};
+    return few_rows_ ? Operands{a, b} : Operands{b, a};
+  }
+
+  const void* element(const void* data, int64_t index) const {
+    return static_cast<const std::byte*>(data) + index * bytes_per_element(problem_.dtype);
+  }
+
+  // Vectors from `first` on, numbers from k on, as float32: `step` from one vector to the next.
+  struct Part {
+    int64_t first;
+    int64_t count;
+    int64_t k;
+    int64_t length;
+  };
+  const float* read_vectors(const Lines& x, const Part& part, int64_t step) const {
+    float* wide = float_workspace(Workspace::a, kCachedElements);
+    for (int64_t i = 0; i < part.count; ++i) {
+      const void* from = element(x.data, (part.first + i) * x.line_stride + part.k * x.k_stride);
+      float* to = wide + i * step;
+      if (problem_.dtype == Dtype::float32) {
+        for (int64_t j = 0; j < part.length; ++j) {
+          to[j] = static_cast<const float*>(from)[j * x.k_stride];
+        }
+      } else {
+        widen(static_cast<const uint16_t*>(from), x.k_stride, part.length, to);
+      }
+    }
+    return wide;
+  }
+
+  // Sums of lines [first, first + count) and all vectors, as D holds them.
+  void finish(int64_t index, int64_t first, int64_t count, float* sums) const {
+    const int64_t row = index * problem_.M;
+    const Region region = few_rows_ ? Region{row, vectors(), first, count} : Region{row + first, count, 0, vectors()};
+    product_.epilogue.finish(region, sums, region.columns, product_.epilogue.epilogue.alpha);
+  }
+
+  const CpuProduct& product_;
+  const Problem& problem_;
+  bool few_rows_;
+
+ private:
+  void widen(const uint16_t* from, int64_t stride, int64_t count, float* to) const {
+    const Widen convert = problem_.dtype == Dtype::float16 ? row_kernels().widen_half : row_kernels().widen_bfloat;
+    if (stride == 1) {
+      convert(from, count, to);
+      return;
+    }
+    std::array<uint16_t, 256> contiguous;
+    for (int64_t done = 0; done < count;) {
+      const int64_t part = std::min<int64_t>(count - done, contiguous.size());
+      for (int64_t i = 0; i < part; ++i) {
+        contiguous[static_cast<size_t>(i)] = from[(done + i) * stride];
+      }
+      convert(contiguous.data(), part, to + done);
+      done += part;
+    }
+  }
+};
+
+// Lines that lie along K: each is multiplied by all vectors.
+class DotGemm : FewLines {
+ public:
+  explicit DotGemm(const CpuProduct& product)
+      : FewLines(product, dots_of_rows(product.view.problem)),
         step_(kCachedElements / std::min(vectors(), kMostVectors)) {}
 
   int64_t tasks() const { return problem_.batch * tasks_of_product(); }
@@ -45,15 +136,9 @@ class LineGemm {
     const int64_t index = task / tasks_of_product();
     const int64_t first = task % tasks_of_product() * kTaskLines;
     const int64_t count = std::min(kTaskLines, lines() - first);
-    const OperandOffsets at = offsets_of_product(product_.view, index);
-    const Lines a{element(product_.a, at.a), a_transposed(problem_.layout) ? 1 : problem_.lda,
-                  a_transposed(problem_.layout) ? problem_.lda : 1};
-    const Lines b{element(product_.b, at.b), b_transposed(problem_.layout) ? problem_.ldb : 1,
-                  b_transposed(problem_.layout) ? 1 : problem_.ldb};
-    const Lines& many = few_rows_ ? b : a;
-    // As D holds them: rows of D are vectors, or lines.
-    const int64_t ld = few_rows_ ? count : vectors();
+    const auto [few, many] = operands(index);
     float* sums = float_workspace(Workspace::sums, count * vectors());
+    const int64_t ld = few_rows_ ? count : vectors();
     LineProducts products{.lines = nullptr,
                           .ld = many.line_stride,
                           .count = count,
@@ -71,58 +156,16 @@ class LineGemm {
       products.accumulate = k > 0;
       for (int64_t vector = 0; vector < vectors(); vector += kMostVectors) {
         products.vectors = std::min(kMostVectors, vectors() - vector);
-        products.x = read_vectors(few_rows_ ? a : b, vector, products.vectors, k, products.k);
+        products.x = read_vectors(few, {vector, products.vectors, k, products.k}, step_);
         products.sums = sums + vector * products.x_step;
         multiply(products);
       }
     }
-    const int64_t row = index * problem_.M;
-    const Region region = few_rows_ ? Region{row, vectors(), first, count} : Region{row + first, count, 0, vectors()};
-    product_.epilogue.finish(region, sums, ld, product_.epilogue.epilogue.alpha);
+    finish(index, first, count, sums);
   }
 
  private:
-  int64_t lines() const { return few_rows_ ? problem_.N : problem_.M; }
-  int64_t vectors() const { return few_rows_ ? problem_.M : problem_.N; }
   int64_t tasks_of_product() const { return divide_up(lines(), kTaskLines); }
-
-  const void* element(const void* data, int64_t index) const {
-    return static_cast<const std::byte*>(data) + index * bytes_per_element(problem_.dtype);
-  }
-
-  // As float32, one after the other.
-  const float* read_vectors(const Lines& x, int64_t first, int64_t count, int64_t k, int64_t length) const {
-    float* wide = float_workspace(Workspace::a, kCachedElements);
-    for (int64_t i = 0; i < count; ++i) {
-      const void* from = element(x.data, (first + i) * x.line_stride + k * x.k_stride);
-      float* to = wide + i * step_;
-      if (problem_.dtype == Dtype::float32) {
-        for (int64_t j = 0; j < length; ++j) {
-          to[j] = static_cast<const float*>(from)[j * x.k_stride];
-        }
-      } else {
-        widen(static_cast<const uint16_t*>(from), x.k_stride, length, to);
-      }
-    }
-    return wide;
-  }
-
-  void widen(const uint16_t* from, int64_t stride, int64_t count, float* to) const {
-    const Widen convert = problem_.dtype == Dtype::float16 ? row_kernels().widen_half : row_kernels().widen_bfloat;
-    if (stride == 1) {
-      convert(from, count, to);
-      return;
-    }
-    std::array<uint16_t, 256> contiguous;
-    for (int64_t done = 0; done < count;) {
-      const int64_t part = std::min<int64_t>(count - done, contiguous.size());
-      for (int64_t i = 0; i < part; ++i) {
-        contiguous[static_cast<size_t>(i)] = from[(done + i) * stride];
-      }
-      convert(contiguous.data(), part, to + done);
-      done += part;
-    }
-  }
 
   void multiply(const LineProducts& products) const {
     switch (problem_.dtype) {
@@ -135,25 +178,104 @@ class LineGemm {
     }
   }
 
-  const CpuProduct& product_;
-  const Problem& problem_;
-  bool few_rows_;
   int64_t step_;
 };
+
+// Lines that lie side by side: for every k a row of their numbers is added to the sums of every vector.
+class UpdateGemm : FewLines {
+ public:
+  UpdateGemm(const CpuProduct& product, int threads)
+      : FewLines(product, updates_of_rows(product.view.problem)),
+        task_lines_(std::clamp(divide_up(divide_up(lines(), threads), kLeastUpdate) * kLeastUpdate, kLeastUpdate,
+                               kMostUpdate)) {}
+
+  int64_t tasks() const { return problem_.batch * tasks_of_product(); }
+
+  void run(int64_t task) const {
+    const int64_t index = task / tasks_of_product();
+    const int64_t first = task % tasks_of_product() * task_lines_;
+    const int64_t count = std::min(task_lines_, lines() - first);
+    const auto [few, many] = operands(index);
+    float* sums = float_workspace(Workspace::sums, count * vectors());
+    LineUpdates updates{.lines = nullptr,
+                        .ld = many.k_stride,
+                        .count = count,
+                        .x = nullptr,
+                        .ldx = kUpdateStep,
+                        .vectors = 0,
+                        .k = 0,
+                        .sums = nullptr,
+                        .ld_sums = count,
+                        .accumulate = false};
+    for (int64_t k = 0; k < problem_.K; k += kUpdateStep) {
+      updates.k = std::min(kUpdateStep, problem_.K - k);
+      updates.lines = element(many.data, k * many.k_stride + first);
+      updates.accumulate = k > 0;
+      for (int64_t vector = 0; vector < vectors(); vector += kMostVectors) {
+        updates.vectors = std::min(kMostVectors, vectors() - vector);
+        updates.x = read_vectors(few, {vector, updates.vectors, k, updates.k}, kUpdateStep);
+        updates.sums = sums + vector * count;
+        update(updates);
+      }
+    }
+    finish(index, first, count, few_rows_ ? sums : transposed(sums, count));
+  }
+
+ private:
+  int64_t tasks_of_product() const { return divide_up(lines(), task_lines_); }
+
+  float* transposed(const float* sums, int64_t count) const {
+    float* rows = float_workspace(Workspace::b, count * vectors());
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t j = 0; j < vectors(); ++j) {
+        rows[i * vectors() + j] = sums[j * count + i];
+      }
+    }
+    return rows;
+  }
+
+  void update(const LineUpdates& updates) const {
+    switch (problem_.dtype) {
+      case Dtype::float16:
+        return row_kernels().update_halves(updates);
+      case Dtype::bfloat16:
+        return row_kernels().update_bfloats(updates);
+      default:
+        return row_kernels().update_floats(updates);
+    }
+  }
+
+  int64_t task_lines_;
+};
+
+bool has_line_kernels(Dtype dtype) {
+  return dtype == Dtype::float32 || dtype == Dtype::float16 || dtype == Dtype::bfloat16;
+}
+
+bool suits_dots(const Problem& problem) {
+  // A vector of float32 is for BLAS.
+  const bool vector = problem.dtype == Dtype::float32 && (problem.M == 1 || problem.N == 1);
+  return !vector && (dots_of_rows(problem) || dots_of_columns(problem));
+}
+
+bool suits_updates(const Problem& problem) { return updates_of_rows(problem) || updates_of_columns(problem); }
 
 }  // namespace
 
 bool suits_lines(const Problem& problem) {
-  const bool known =
-      problem.dtype == Dtype::float32 || problem.dtype == Dtype::float16 || problem.dtype == Dtype::bfloat16;
-  // A vector of float32 is for BLAS.
-  const bool vector = problem.dtype == Dtype::float32 && (problem.M == 1 || problem.N == 1);
-  return known && !vector && problem.K >= kLeastK && (has_few_rows(problem) || has_few_columns(problem));
+  return has_line_kernels(problem.dtype) && problem.K >= kLeastK && (suits_dots(problem) || suits_updates(problem));
 }
 
 void multiply_lines(const CpuProduct& product) {
-  const LineGemm gemm(product);
-  parallel_for(gemm.tasks(), threads_for(product.view.problem), [&](int64_t task) { gemm.run(task); });
+  const int threads = threads_for(product.view.problem);
+  const auto run = [&](const auto& gemm) {
+    parallel_for(gemm.tasks(), threads, [&](int64_t task) { gemm.run(task); });
+  };
+  if (suits_dots(product.view.problem)) {
+    run(DotGemm(product));
+  } else {
+    run(UpdateGemm(product, threads));
+  }
 }
 
 }  // namespace mlx_gemm

@@ -1,6 +1,7 @@
 #include "csrc/backends/cpu/panel_gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "csrc/backends/cpu/bfloat_panels.h"
@@ -19,6 +20,12 @@ constexpr int64_t kSharedElements = 4 << 20;
 // Packed rows of A at a time, in the second-level cache of the thread that packed them.
 constexpr int64_t kStripElements = 1 << 18;
 constexpr int64_t kMostStripPanels = 8;
+// Line-contiguous panels that are packed side by side, so that memory is read in longer pieces; steps at a time.
+constexpr int64_t kGroupPanels = 8;
+constexpr int64_t kGroupElements = 1 << 19;
+constexpr int64_t kGroupSteps = 4;
+// With fewer vectors than this, dot products keep up with memory.
+constexpr int64_t kLeastVectors = 6;
 
 // Every sum of products of A and B is a multiple of the products of their least bits. While that is no denormal number,
 // no sum is.
@@ -29,6 +36,14 @@ bool may_underflow(uint16_t least_a, uint16_t least_b) {
   const int a = least_a >> kFractionBits;  // 0: denormal
   const int b = least_b >> kFractionBits;
   return a == 0 || b == 0 || a + b - 2 * (kBias + kFractionBits) < kLeastExponent;
+}
+
+// Few vectors against K-contiguous lines of the other operand: not packing those pays.
+bool has_thin_rows(const Problem& problem) {
+  return problem.M >= kLeastVectors && problem.M <= kPanelLines && b_transposed(problem.layout);
+}
+bool has_thin_columns(const Problem& problem) {
+  return problem.N >= kLeastVectors && problem.N <= kPanelLines && !a_transposed(problem.layout);
 }
 
 // One product of a batch.
@@ -50,7 +65,11 @@ class PanelGemm {
   void run() {
     const int64_t rows = divide_up(problem_.M, kPanelLines);
     const bool fits = rows <= kMostStripPanels && rows * panel_elements_ <= kStripElements;
-    if (fits && problem_.N >= 2 * kPanelLines * threads_) {
+    if (kernels_.outruns_memory && has_thin_rows(problem_)) {
+      share_lines_of_b();
+    } else if (kernels_.outruns_memory && has_thin_columns(problem_)) {
+      share_lines_of_a();
+    } else if (fits && problem_.N >= 2 * kPanelLines * threads_) {
       share_rows();
     } else {
       share_columns();
@@ -66,12 +85,111 @@ class PanelGemm {
     int64_t lines;
   };
 
+  // K-contiguous lines of an operand, where they are.
+  struct Lines {
+    const uint16_t* data;
+    int64_t ld;
+    int64_t first;
+    int64_t count;
+  };
+
+  // Few columns: all threads use the packed B, each reads its own rows of A in place.
+  void share_lines_of_a() const {
+    const Packed columns = pack_b(0, b_panels(1));
+    for_strips(problem_.M, [&](int64_t row, int64_t rows) {
+      const Lines lines{a_ + row * problem_.lda, problem_.lda, row, rows};
+      const Block block{index_, row, rows, 0, problem_.N};
+      if (may_underflow(least_of(lines), columns.least)) {
+        multiply_block(product_, block);
+      } else {
+        finish(block, multiply_in_place(lines, columns), kPanelLines);
+      }
+    });
+  }
+
+  // Few rows: the transpose of that.
+  void share_lines_of_b() const {
+    const bool of_k = !a_transposed(problem_.layout);
+    const PanelSource source{a_, problem_.lda, problem_.M, problem_.K};
+    uint16_t* panel = b_panels(1);
+    const uint16_t least = (of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines)(source, panel);
+    const Packed rows{panel, least, 0, problem_.M};
+    for_strips(problem_.N, [&](int64_t column, int64_t columns) {
+      const Lines lines{b_ + column * problem_.ldb, problem_.ldb, column, columns};
+      const Block block{index_, 0, problem_.M, column, columns};
+      if (may_underflow(rows.least, least_of(lines))) {
+        multiply_block(product_, block);
+        return;
+      }
+      const float* sums = multiply_in_place(lines, rows);
+      float* transposed = float_workspace(Workspace::a, problem_.M * columns);
+      for (int64_t i = 0; i < problem_.M; ++i) {
+        for (int64_t j = 0; j < columns; ++j) {
+          transposed[i * columns + j] = sums[j * kPanelLines + i];
+        }
+      }
+      finish(block, transposed, columns);
+    });
+  }
+
+  // body(first, count) for strips that stay in the second-level cache between the look at their least magnitude and
+  // the product.
+  template <class BODY>
+  void for_strips(int64_t lines, const BODY& body) const {
+    const int64_t strip = std::clamp<int64_t>(kStripElements / panel_elements_, 1, kMostStripPanels) * kPanelLines;
+    parallel_for(divide_up(lines, strip), threads_,
+                 [&](int64_t i) { body(i * strip, std::min(strip, lines - i * strip)); });
+  }
+
+  uint16_t least_of(const Lines& lines) const {
+    return kernels_.least({lines.data, lines.ld, lines.count, problem_.K});
+  }
+
+  // [lines][32]: the product with one packed panel. What does not fill tiles of 32 x 32 is packed after all.
+  float* multiply_in_place(const Lines& lines, const Packed& columns) const {
+    const int64_t tiles = lines.count / kPanelLines;
+    const int64_t whole_steps = problem_.K / kPanelStep;
+    const int64_t whole_k = whole_steps * kPanelStep;
+    float* sums = float_workspace(Workspace::sums, (tiles + 1) * kPanelLines * kPanelLines);
+    auto* panel = static_cast<uint16_t*>(workspace(Workspace::a_panels, panel_elements_ * 2));
+    if (whole_steps > 0 && tiles > 0) {
+      kernels_.multiply({.a = rows_in_place(lines.data, lines.ld),
+                         .tiles = tiles,
+                         .b = columns.panels,
+                         .steps = whole_steps,
+                         .sums = sums});
+    }
+    for (int64_t tile = 0; tile < tiles && whole_k < problem_.K; ++tile) {
+      const uint16_t* data = lines.data + tile * kPanelLines * lines.ld + whole_k;
+      kernels_.pack_a_of_k({data, lines.ld, kPanelLines, problem_.K - whole_k}, panel);
+      kernels_.multiply({.a = packed_rows(panel, 1),
+                         .tiles = 1,
+                         .b = columns.panels + whole_steps * kPanelStepElements,
+                         .steps = 1,
+                         .sums = sums + tile * kPanelLines * kPanelLines,
+                         .accumulate = whole_steps > 0});
+    }
+    if (const int64_t left = lines.count - tiles * kPanelLines; left > 0) {
+      kernels_.pack_a_of_k({lines.data + tiles * kPanelLines * lines.ld, lines.ld, left, problem_.K}, panel);
+      kernels_.multiply({.a = packed_rows(panel, steps_),
+                         .tiles = 1,
+                         .b = columns.panels,
+                         .steps = steps_,
+                         .sums = sums + tiles * kPanelLines * kPanelLines});
+    }
+    return sums;
+  }
+
   // Few rows: all threads use the packed A, each packs its own columns of B.
   void share_rows() const {
     const int64_t panels = divide_up(problem_.M, kPanelLines);
     const Packed rows = pack_a(0, panels);
-    parallel_for(divide_up(problem_.N, kPanelLines), threads_, [&](int64_t panel) {
-      multiply(rows, pack_b(panel, static_cast<uint16_t*>(workspace(Workspace::b_panels, panel_elements_ * 2))));
+    for_groups(0, divide_up(problem_.N, kPanelLines), [&](int64_t panel, int64_t count) {
+      std::array<Packed, kGroupPanels> columns;
+      pack_group(panel, count, b_panels(count), columns.data());
+      for (int64_t i = 0; i < count; ++i) {
+        multiply(rows, columns[static_cast<size_t>(i)]);
+      }
     });
   }
 
@@ -83,9 +201,10 @@ class PanelGemm {
     std::vector<Packed> columns(static_cast<size_t>(panels_at_once));
     for (int64_t first = 0; first < panels; first += panels_at_once) {
       const int64_t count = std::min(panels_at_once, panels - first);
-      auto* packed = static_cast<uint16_t*>(workspace(Workspace::b_panels, count * panel_elements_ * 2));
-      parallel_for(count, threads_, [&](int64_t i) {
-        columns[static_cast<size_t>(i)] = pack_b(first + i, packed + i * panel_elements_);
+      uint16_t* packed = b_panels(count);
+      for_groups(first, count, [&](int64_t panel, int64_t group) {
+        const int64_t at = panel - first;
+        pack_group(panel, group, packed + at * panel_elements_, columns.data() + at);
       });
       parallel_for(divide_up(problem_.M, strip_panels * kPanelLines), threads_, [&](int64_t strip) {
         const Packed rows = pack_a(strip * strip_panels * kPanelLines, strip_panels);
@@ -96,6 +215,15 @@ class PanelGemm {
     }
   }
 
+  // body(panel, how many from there on) for groups of panels, enough of them for every thread.
+  template <class BODY>
+  void for_groups(int64_t first, int64_t count, const BODY& body) const {
+    const int64_t cached = std::clamp<int64_t>(kGroupElements / panel_elements_, 1, kGroupPanels);
+    const int64_t group = std::min(cached, divide_up(count, threads_));
+    parallel_for(divide_up(count, group), threads_,
+                 [&](int64_t i) { body(first + i * group, std::min(group, count - i * group)); });
+  }
+
   // As many as the cache holds, and few enough for every thread to have as many strips.
   int64_t panels_per_strip() const {
     const int64_t panels = divide_up(problem_.M, kPanelLines);
@@ -104,41 +232,72 @@ class PanelGemm {
     return divide_up(panels, strips);
   }
 
+  uint16_t* b_panels(int64_t count) const {
+    return static_cast<uint16_t*>(workspace(Workspace::b_panels, count * panel_elements_ * 2));
+  }
+
   Packed pack_b(int64_t panel, uint16_t* to) const {
+    Packed packed;
+    pack_group(panel, 1, to, &packed);
+    return packed;
+  }
+
+  // `count` panels of B from `panel` on.
+  void pack_group(int64_t panel, int64_t count, uint16_t* to, Packed* packed) const {
     const bool of_k = b_transposed(problem_.layout);
-    const int64_t column = panel * kPanelLines;
-    const PanelSource source{b_ + (of_k ? column * problem_.ldb : column), problem_.ldb,
-                             std::min(kPanelLines, problem_.N - column), problem_.K};
-    const auto pack = of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines;
-    return {to, pack(source, to), column, source.lines};
+    const int64_t depth = of_k ? problem_.K : kGroupSteps * kPanelStep;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t column = (panel + i) * kPanelLines;
+      packed[i] = {to + i * panel_elements_, 0xffff, column, std::min(kPanelLines, problem_.N - column)};
+    }
+    for (int64_t k = 0; k < problem_.K; k += depth) {
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t column = packed[i].first;
+        const PanelSource source{b_ + (of_k ? column * problem_.ldb + k : k * problem_.ldb + column), problem_.ldb,
+                                 packed[i].lines, std::min(depth, problem_.K - k)};
+        const auto pack = of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines;
+        const uint16_t least = pack(source, to + i * panel_elements_ + k * kPanelLines);
+        packed[i].least = std::min(packed[i].least, least);
+      }
+    }
   }
 
   Packed pack_a(int64_t row, int64_t most_panels) const {
     const bool of_k = !a_transposed(problem_.layout);
     const auto pack = of_k ? kernels_.pack_a_of_k : kernels_.pack_a_of_lines;
     const int64_t rows = std::min(most_panels * kPanelLines, problem_.M - row);
+    const int64_t depth = of_k ? problem_.K : kGroupSteps * kPanelStep;
     auto* to =
         static_cast<uint16_t*>(workspace(Workspace::a_panels, divide_up(rows, kPanelLines) * panel_elements_ * 2));
     Packed packed{to, 0xffff, row, rows};
-    for (int64_t done = 0; done < rows; done += kPanelLines, to += panel_elements_) {
-      const int64_t at = row + done;
-      const PanelSource source{a_ + (of_k ? at * problem_.lda : at), problem_.lda, std::min(kPanelLines, rows - done),
-                               problem_.K};
-      packed.least = std::min(packed.least, pack(source, to));
+    for (int64_t k = 0; k < problem_.K; k += depth) {
+      for (int64_t done = 0; done < rows; done += kPanelLines) {
+        const int64_t at = row + done;
+        const PanelSource source{a_ + (of_k ? at * problem_.lda + k : k * problem_.lda + at), problem_.lda,
+                                 std::min(kPanelLines, rows - done), std::min(depth, problem_.K - k)};
+        uint16_t* panel = to + done / kPanelLines * panel_elements_ + k * kPanelLines;
+        packed.least = std::min(packed.least, pack(source, panel));
+      }
     }
     return packed;
   }
 
   void multiply(const Packed& rows, const Packed& columns) const {
+    const Block block{index_, rows.first, rows.lines, columns.first, columns.lines};
     if (may_underflow(rows.least, columns.least)) {
-      multiply_block(product_, {index_, rows.first, rows.lines, columns.first, columns.lines});
+      multiply_block(product_, block);
       return;
     }
     const int64_t tiles = divide_up(rows.lines, kPanelLines);
     float* sums = float_workspace(Workspace::sums, tiles * kPanelLines * kPanelLines);
-    kernels_.multiply({.a = rows.panels, .tiles = tiles, .b = columns.panels, .steps = steps_, .sums = sums});
+    kernels_.multiply(
+        {.a = packed_rows(rows.panels, steps_), .tiles = tiles, .b = columns.panels, .steps = steps_, .sums = sums});
+    finish(block, sums, kPanelLines);
+  }
+
+  void finish(const Block& block, float* sums, int64_t ld) const {
     const CpuEpilogue& epilogue = product_.epilogue;
-    epilogue.finish({index_ * problem_.M + rows.first, rows.lines, columns.first, columns.lines}, sums, kPanelLines,
+    epilogue.finish({block.product * problem_.M + block.row, block.rows, block.column, block.columns}, sums, ld,
                     epilogue.epilogue.alpha);
   }
 
@@ -156,8 +315,11 @@ class PanelGemm {
 }  // namespace
 
 bool suits_panels(const Problem& problem) {
-  return problem.dtype == Dtype::bfloat16 && panel_kernels() != nullptr && problem.M >= kLeastLines &&
-         problem.N >= kLeastLines && problem.K <= kLongestK;
+  if (problem.dtype != Dtype::bfloat16 || panel_kernels() == nullptr || problem.K > kLongestK) {
+    return false;
+  }
+  const bool thin = has_thin_rows(problem) || has_thin_columns(problem);
+  return (problem.M >= kLeastLines && problem.N >= kLeastLines) || (thin && panel_kernels()->outruns_memory);
 }
 
 void multiply_panels(const CpuProduct& product) {

@@ -41,6 +41,21 @@ struct LineProducts {
 };
 constexpr int64_t kMostVectors = 8;
 
+// sums[j * ld_sums + i] (+)= sum over k of x[j][k] times number i of line k: lines of any type, read once for up to 8
+// vectors x.
+struct LineUpdates {
+  const void* lines;
+  int64_t ld;
+  int64_t count;  // numbers of a line
+  const float* x;
+  int64_t ldx;
+  int64_t vectors;  // at most kMostVectors
+  int64_t k;
+  float* sums;
+  int64_t ld_sums;
+  bool accumulate;
+};
+
 struct RowKernels {
   // Exact, denormals too.
   void (*widen_half)(const uint16_t* from, int64_t count, float* to);
@@ -52,6 +67,10 @@ struct RowKernels {
   void (*multiply_floats)(const LineProducts& products);
   void (*multiply_halves)(const LineProducts& products);
   void (*multiply_bfloats)(const LineProducts& products);
+
+  void (*update_floats)(const LineUpdates& updates);
+  void (*update_halves)(const LineUpdates& updates);
+  void (*update_bfloats)(const LineUpdates& updates);
 
   void (*scale)(const FloatRows& x, float factor);
   void (*add)(const FloatRows& x, const AddendRows& addend);

@@ -155,12 +155,14 @@ struct RowKernelsOf {
   // VECTORS x LINES sums stay in registers while k advances.
   template <class NUMBER, int VECTORS, int LINES>
   static void multiply_block(const LineProducts& p, int64_t first) {
+    constexpr int64_t kAhead = 1024 / sizeof(typename NUMBER::Stored);
     const auto* lines = static_cast<const typename NUMBER::Stored*>(p.lines) + first * p.ld;
     Floats acc[VECTORS][LINES] = {};
     for_vectors(p.k, [&](int64_t k, int64_t lanes) {
       Floats line[LINES];
       for (int i = 0; i < LINES; ++i) {
         line[i] = NUMBER::read(lines + i * p.ld + k, lanes);
+        __builtin_prefetch(lines + i * p.ld + k + kAhead);
       }
       for (int j = 0; j < VECTORS; ++j) {
         const Floats x = load<Floats>(p.x + j * p.ldx + k, lanes);
@@ -204,6 +206,59 @@ struct RowKernelsOf {
     }
     for (; line < p.count; ++line) {
       multiply_block<NUMBER, VECTORS, 1>(p, line);
+    }
+  }
+
+  // ---- Sums of lines ----
+
+  // VECTORS x WIDTH vectors of sums stay in registers while k advances. Only a single one may be partly filled.
+  template <class NUMBER, int VECTORS, int WIDTH>
+  static void update_block(const LineUpdates& p, int64_t first, int64_t lanes) {
+    constexpr int64_t kNumbers = kWidth * WIDTH;
+    const auto* lines = static_cast<const typename NUMBER::Stored*>(p.lines) + first;
+    Floats acc[VECTORS][WIDTH] = {};
+    for (int j = 0; p.accumulate && j < VECTORS; ++j) {
+      for (int i = 0; i < WIDTH; ++i) {
+        acc[j][i] = load<Floats>(p.sums + j * p.ld_sums + first + i * kWidth, lanes);
+      }
+    }
+    for (int64_t k = 0; k < p.k; ++k) {
+      Floats line[WIDTH];
+      for (int i = 0; i < WIDTH; ++i) {
+        line[i] = NUMBER::read(lines + k * p.ld + i * kWidth, lanes);
+        // Lines are too far apart for the CPU to guess that each goes on.
+        __builtin_prefetch(lines + k * p.ld + i * kWidth + kNumbers);
+      }
+      for (int j = 0; j < VECTORS; ++j) {
+        for (int i = 0; i < WIDTH; ++i) {
+          acc[j][i] += p.x[j * p.ldx + k] * line[i];
+        }
+      }
+    }
+    for (int j = 0; j < VECTORS; ++j) {
+      for (int i = 0; i < WIDTH; ++i) {
+        store(acc[j][i], p.sums + j * p.ld_sums + first + i * kWidth, lanes);
+      }
+    }
+  }
+
+  template <class NUMBER, int VECTORS>
+  static void update(const LineUpdates& p) {
+    if (p.vectors < VECTORS) {
+      if constexpr (VECTORS > 1) {
+        update<NUMBER, VECTORS - 1>(p);
+      }
+      return;
+    }
+    constexpr int kFit = ARCH::kSums / VECTORS;
+    constexpr int kBlock = kFit > 8 ? 8 : kFit;
+    int64_t first = 0;
+    for (; first + kBlock * kWidth <= p.count; first += kBlock * kWidth) {
+      update_block<NUMBER, VECTORS, kBlock>(p, first, kWidth);
+    }
+    for (; first < p.count; first += kWidth) {
+      const int64_t left = p.count - first;
+      update_block<NUMBER, VECTORS, 1>(p, first, left < kWidth ? left : kWidth);
     }
   }
 
@@ -282,6 +337,9 @@ struct RowKernelsOf {
             multiply_lines<Float, kMostVectors>,
             multiply_lines<Half, kMostVectors>,
             multiply_lines<Bfloat, kMostVectors>,
+            update<Float, kMostVectors>,
+            update<Half, kMostVectors>,
+            update<Bfloat, kMostVectors>,
             scale,
             add,
             activate};
