@@ -11,7 +11,7 @@ namespace {
 
 // Another thread pays from here on: for what is computed, or for what is read.
 constexpr int64_t kOperationsPerThread = 4 << 20;
-constexpr int64_t kBytesPerThread = 1 << 20;
+constexpr int64_t kBytesPerThread = 1 << 19;
 // Half types: the float32 copies of both operands' parts and the sums stay in the second-level cache.
 constexpr int64_t kWideBlock = 512;
 constexpr int64_t kWideStep = 256;

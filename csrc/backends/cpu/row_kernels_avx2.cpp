@@ -5,7 +5,7 @@
 namespace mlx_gemm {
 namespace {
 
-struct Avx2 {
+struct Avx2 : PartsByCopy {
   static constexpr int kWidth = 8;
   static constexpr int kSums = 10;
 

@@ -12,8 +12,24 @@
 namespace mlx_gemm {
 namespace {
 
-// ARCH has kWidth, kSums (vectors of sums that fit the registers, at least 8) and the architecture's own conversions:
-// widen and narrow of integers, which fit 16 bits, and widen_half and narrow_half.
+// Part of a vector where there is no instruction for it.
+struct PartsByCopy {
+  template <class VECTOR, class T>
+  static VECTOR load_part(const T* from, int64_t count) {
+    VECTOR v{};
+    std::memcpy(&v, from, static_cast<size_t>(count) * sizeof(T));
+    return v;
+  }
+
+  template <class VECTOR, class T>
+  static void store_part(const VECTOR& v, T* to, int64_t count) {
+    std::memcpy(to, &v, static_cast<size_t>(count) * sizeof(T));
+  }
+};
+
+// ARCH has kWidth, kSums (vectors of sums that fit the registers, at least 8), loads and stores of part of a vector,
+// and the architecture's own conversions: widen and narrow of integers, which fit 16 bits, and widen_half and
+// narrow_half.
 template <class ARCH>
 struct RowKernelsOf {
   static constexpr int kWidth = ARCH::kWidth;
@@ -22,16 +38,24 @@ struct RowKernelsOf {
   typedef uint32_t Bits __attribute__((vector_size(4 * kWidth)));
   typedef uint16_t Halves __attribute__((vector_size(2 * kWidth)));
 
+  // The first `count` numbers, then zeros.
   template <class VECTOR, class T>
   static VECTOR load(const T* from, int64_t count = kWidth) {
-    VECTOR v{};
-    std::memcpy(&v, from, static_cast<size_t>(count) * sizeof(T));
+    if (count != kWidth) {
+      return ARCH::template load_part<VECTOR>(from, count);
+    }
+    VECTOR v;
+    std::memcpy(&v, from, sizeof v);
     return v;
   }
 
   template <class VECTOR, class T>
   static void store(const VECTOR& v, T* to, int64_t count = kWidth) {
-    std::memcpy(to, &v, static_cast<size_t>(count) * sizeof(T));
+    if (count != kWidth) {
+      ARCH::store_part(v, to, count);
+    } else {
+      std::memcpy(to, &v, sizeof v);
+    }
   }
 
   // step(i, lanes) for a row of `count` numbers: whole vectors, where `lanes` is a constant, then what is left.
@@ -251,14 +275,18 @@ struct RowKernelsOf {
       return;
     }
     constexpr int kFit = ARCH::kSums / VECTORS;
-    constexpr int kBlock = kFit > 8 ? 8 : kFit;
-    int64_t first = 0;
-    for (; first + kBlock * kWidth <= p.count; first += kBlock * kWidth) {
-      update_block<NUMBER, VECTORS, kBlock>(p, first, kWidth);
+    update_from<NUMBER, VECTORS, (kFit > 8 ? 8 : kFit)>(p, 0);
+  }
+
+  template <class NUMBER, int VECTORS, int WIDTH>
+  static void update_from(const LineUpdates& p, int64_t first) {
+    for (; first + WIDTH * kWidth <= p.count; first += WIDTH * kWidth) {
+      update_block<NUMBER, VECTORS, WIDTH>(p, first, kWidth);
     }
-    for (; first < p.count; first += kWidth) {
-      const int64_t left = p.count - first;
-      update_block<NUMBER, VECTORS, 1>(p, first, left < kWidth ? left : kWidth);
+    if constexpr (WIDTH > 1) {
+      update_from<NUMBER, VECTORS, WIDTH / 2>(p, first);
+    } else if (first < p.count) {
+      update_block<NUMBER, VECTORS, 1>(p, first, p.count - first);
     }
   }
 

@@ -4,7 +4,7 @@
 namespace mlx_gemm {
 namespace {
 
-struct Portable {
+struct Portable : PartsByCopy {
   static constexpr int kWidth = 4;
   static constexpr int kSums = 16;
 
