@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "csrc/backends/cpu/cpu_gemm.h"
 #include "csrc/backends/cpu/huge_pages.h"
@@ -56,15 +57,17 @@ FusedView view_fused(const std::vector<mx::array>& inputs, const mx::Shape& shap
   };
   Addressing addressing = addressing_for(executor, inputs[0]);
   const size_t residual = epilogue.has_c ? 3 : 2;
-  for (;;) {
+  // No stride of an addend may cover rows that were joined; each matrix for itself has one.
+  for (const bool join : {addressing.join_rows, false}) {
+    addressing.join_rows = join;
     const GemmView view = view_gemm(layout_of(inputs[0]), layout_of(inputs[1]), addressing);
     const auto c_view = epilogue.has_c ? addend(2, view) : AddendView{};
     const auto residual_view = epilogue.has_residual ? addend(residual, view) : AddendView{};
     if (c_view && residual_view) {
       return {view, {epilogue, *c_view, *residual_view}};
     }
-    addressing.join_rows = false;  // no stride of an addend covers the rows that were joined
   }
+  throw std::logic_error(error_text("matmul", "an addend without a row stride"));
 }
 
 Problem of_kind(Problem problem, const ProductKind& kind) {

@@ -101,6 +101,15 @@ AddressedRows address_rows(const Strided& a, bool join, const Addressing& addres
   return rows;
 }
 
+// The operand with as many batch dimensions as `dims`, so that those of an addend, which has the product's, face its
+// own.
+Strided with_leading_ones(Strided operand, int dims) {
+  const auto missing = static_cast<size_t>(std::max(dims - batch_dims(operand), 0));
+  operand.shape.insert(operand.shape.begin(), missing, 1);
+  operand.strides.insert(operand.strides.begin(), missing, 0);
+  return operand;
+}
+
 // What a copy needs to hold of an operand: of the matrices that a batch dimension repeats, one.
 Strided distinct(Strided operand) {
   for (int dim = 0; dim < batch_dims(operand); ++dim) {
@@ -151,7 +160,8 @@ Addressing addressing_of(const KernelInfo& kernel, Dtype dtype, int64_t K) {
   return addressing;
 }
 
-GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Addressing& addressing) {
+GemmView view_gemm(const Strided& a_any, const Strided& b_given, const Addressing& addressing) {
+  const Strided a_given = with_leading_ones(a_any, batch_dims(b_given));
   GemmView view;
   Strided b = b_given;
   auto b_addressed = address(matrix_of(b), addressing);

@@ -186,6 +186,21 @@ def test_addends_of_any_shape(kernel: KernelInfo, addend: tuple[int, ...], seed:
         np.testing.assert_array_equal(to_float64(out), expected)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("every_second", [False, True])
+@pytest.mark.parametrize("shape", [(1, 3, 7, 4), (1, 3, 1, 4), (3, 7, 1), (7, 4)], ids=str)
+@pytest.mark.parametrize("kernel", MAIN.values(), ids=MAIN)
+def test_addends_where_b_has_more_dimensions_than_a(
+    kernel: KernelInfo, shape: tuple[int, ...], every_second: bool, seed: int
+) -> None:
+    """The product has as many as B, all of length 1."""
+    a, b = (mx.array(integers(s, seed + i)) for i, s in enumerate([(3, 7, 8), (1, 1, 8, 4)]))
+    c = mx.array(integers((*shape[:-2], 2 * shape[-2], shape[-1]), seed + 2))
+    c = c[..., ::2, :] if every_second else c[..., : shape[-2], :]
+    expected = mx.matmul(a, b) + 2 * c
+    assert mx.array_equal(mlx_gemm.addmm(c, a, b, beta=2.0, kernel=kernel.name), expected)
+
+
 @pytest.mark.parametrize("kernel", MAIN.values(), ids=MAIN)
 def test_batches(kernel: KernelInfo, seed: int) -> None:
     """Broadcast, reversed and permuted batches in one launch each."""

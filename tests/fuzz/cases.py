@@ -209,13 +209,9 @@ def draw_layers(
     layers: list[Layer] = []
     float32 = set(types) == {"float32"}
     smooth = keywords.get("activation") in SMOOTH
-    # MLX 0.32.4 sums empty arrays to what it finds in memory, and half types may be lowered to it.
-    differentiable = float32 or all(0 not in shape for shape in shapes.values())
     for _ in range(random.choice([0, 0, 1, 1, 2])):
-        if not float32 and layers and layers[-1].kind == "jvp":
-            break  # MLX 0.32.4 cannot vmap the jvp of its own matmul, to which half types may be lowered
         kinds = ["vmap"]
-        if differentiable and (not smooth or float32 and all(layer.kind == "vmap" for layer in layers)):
+        if not smooth or (float32 and all(layer.kind == "vmap" for layer in layers)):
             kinds += ["vjp", "jvp"]
         if float32 and not layers:  # others would be compiled by the C++ compiler, case by case
             kinds.append("compile")
