@@ -164,11 +164,14 @@ class Pool {
   void keep_off_this_cpu() {
 #ifdef __linux__
     const int cpu = sched_getcpu();
-    if (cpu == avoided_cpu_ || !CPU_ISSET(cpu, &cpus_) || CPU_COUNT(&cpus_) == 1) {
+    if (cpu == avoided_cpu_) {
       return;
     }
-    cpu_set_t others = cpus_;
+    cpu_set_t others = usable_cpu_set();
     CPU_CLR(cpu, &others);
+    if (CPU_COUNT(&others) == 0) {
+      return;
+    }
     for (const pthread_t helper : helpers_) {
       pthread_setaffinity_np(helper, sizeof others, &others);
     }
@@ -229,7 +232,6 @@ class Pool {
   int computing_ = 0;  // callers and helpers at work
   std::vector<pthread_t> helpers_;
 #ifdef __linux__
-  const cpu_set_t cpus_ = usable_cpu_set();
   int avoided_cpu_ = -1;  // by all helpers
 #endif
   std::atomic<int64_t> news_ = 0;  // loops begun or announced; changes under the mutex

@@ -252,10 +252,16 @@ bool has_line_kernels(Dtype dtype) {
   return dtype == Dtype::float32 || dtype == Dtype::float16 || dtype == Dtype::bfloat16;
 }
 
-bool suits_dots(const Problem& problem) {
-  // A vector of float32 is for BLAS.
+// A vector of float32 is for BLAS, while the matrix may still be in a cache from the last time. We ask memory earlier.
+bool suits_blas(const Problem& problem) {
+  constexpr int64_t kCachedBytes = 32 << 20;
   const bool vector = problem.dtype == Dtype::float32 && (problem.M == 1 || problem.N == 1);
-  return !vector && (dots_of_rows(problem) || dots_of_columns(problem));
+  const int64_t bytes = std::max(problem.M, problem.N) * problem.K * bytes_per_element(problem.dtype);
+  return vector && bytes < kCachedBytes;
+}
+
+bool suits_dots(const Problem& problem) {
+  return !suits_blas(problem) && (dots_of_rows(problem) || dots_of_columns(problem));
 }
 
 bool suits_updates(const Problem& problem) { return updates_of_rows(problem) || updates_of_columns(problem); }
