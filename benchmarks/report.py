@@ -2,8 +2,8 @@
 
     python benchmarks/report.py [--check]
 
-The table stands between the two markers below. For every machine it shows the latest run of each suite; files that git
-does not track are never quoted. --check changes nothing and fails when the README would change.
+The tables stand between the two markers below: the latest run of each suite on each machine. Files that git does not
+track are never quoted. --check changes nothing and fails when the README would change.
 """
 
 from __future__ import annotations
@@ -20,47 +20,66 @@ BEGIN = "<!-- benchmarks: begin (written by benchmarks/report.py) -->"
 END = "<!-- benchmarks: end -->"
 
 
-def committed_results(root: Path) -> dict[str, list[dict[str, Any]]]:
-    """Per machine folder, the records of the latest run of every suite."""
+Record = dict[str, Any]
+
+# What candidates are compared with: names in the records, and in the table.
+REFERENCES = {"mx.matmul": "MLX", "mlx.nn.Linear": "MLX", "numpy": "NumPy", "torch": "PyTorch"}
+COLUMNS = ["MLX", "NumPy", "PyTorch"]
+
+
+def committed_results(root: Path) -> list[list[Record]]:
+    """The records of the latest run of every suite on every machine, by machine and suite."""
     listed = subprocess.run(
         ["git", "-C", str(root), "ls-files", "benchmarks/results/*.jsonl"], capture_output=True, text=True, check=True
     )
-    latest: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    latest: dict[tuple[str, str], list[Record]] = {}
     for path in sorted(Path(line) for line in listed.stdout.splitlines()):
         records = [json.loads(line) for line in (root / path).read_text().splitlines()]
         key = (path.parent.name, records[0]["suite"])
         if key not in latest or latest[key][0]["date"] < records[0]["date"]:
             latest[key] = records
-    machines: dict[str, list[dict[str, Any]]] = {}
-    for (machine, _), records in sorted(latest.items()):
-        machines.setdefault(machine, []).extend(records)
-    return machines
+    return [latest[key] for key in sorted(latest)]
 
 
-def render(machines: dict[str, list[dict[str, Any]]]) -> str:
+def render(runs: list[list[Record]]) -> str:
     """The Markdown between the markers."""
-    return "\n".join(section(records) for records in machines.values())
+    return "\n".join(section(records) for records in runs)
 
 
-def section(records: list[dict[str, Any]]) -> str:
-    """One machine: what it is, and a table of its results."""
+def section(records: list[Record]) -> str:
+    """One run: where it was made, and a row for each of our results with its speed relative to the others'."""
     first = records[0]
     machine = first["machine"]
     lines = [
         f"**{machine['cpu']}, {machine['cores']} cores**, {machine['os'].split()[0]}, MLX {machine['mlx']}, "
-        f"NumPy {machine['numpy']} ({machine['numpy_blas']}), commit {first['git_sha'][:10]}"
-        f"{' with changes' if first['git_dirty'] else ''}, {first['date'][:10]}. `{first['command']}`; medians of "
-        "samples taken in turns, every result checked against float64.",
+        f"NumPy {machine['numpy']} ({machine['numpy_blas']}), {pytorch(machine)}commit "
+        f"{first['git_sha'][:10]}{' with changes' if first['git_dirty'] else ''}, {first['date'][:10]}. "
+        f"`{first['command']}`; medians of samples taken in turns, every result checked against float64.",
         "",
-        "| M=N=K, float32 unless it says else | what | ms | GFLOP/s | ratio | to |",
-        "|---|---|---:|---:|---:|---|",
+        f"| M=N=K, float32 unless it says else | what | ms | GFLOP/s | {' | '.join(f'x {c}' for c in COLUMNS)} |",
+        f"|---|---|{'---:|' * (2 + len(COLUMNS))}",
     ]
-    lines += [
-        f"| {size(r)} | `{r['candidate']}` | {r['median_s'] * 1e3:.3g} | {speed(r)} | {r['ratio']:.2f} "
-        f"| `{r['baseline']}` |"
-        for r in records
-    ]
-    return "\n".join(lines) + "\n"
+    cases: dict[str, list[Record]] = {}
+    for record in records:
+        cases.setdefault(record["case"], []).append(record)
+    return "\n".join([*lines, *(row for case in cases.values() for row in rows(case))]) + "\n"
+
+
+def pytorch(machine: dict[str, Any]) -> str:
+    version = machine.get("torch", "none")
+    return "" if version == "none" else f"PyTorch {version}, "
+
+
+def rows(case: list[Record]) -> list[str]:
+    """Our candidates of one case."""
+    references = {REFERENCES[r["candidate"]]: r["median_s"] for r in case if r["candidate"] in REFERENCES}
+    result = []
+    for record in case:
+        if record["candidate"] not in REFERENCES:
+            ratios = [f"{references[c] / record['median_s']:.2f}" if c in references else "" for c in COLUMNS]
+            cells = [size(record), f"`{record['candidate']}`", f"{record['median_s'] * 1e3:.3g}", speed(record)]
+            result.append(f"| {' | '.join([*cells, *ratios])} |")
+    return result
 
 
 def size(record: dict[str, Any]) -> str:

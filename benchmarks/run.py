@@ -72,6 +72,7 @@ def measure_llama(case: dict[str, Any], suite: dict[str, Any], seed: int, **opti
             "p10_s": timing.p10_s,
             "p90_s": timing.p90_s,
             "samples": len(timing.samples_s),
+            "error_fraction": timing.error_fraction,
             "baseline": before.name,
             "ratio": before.median_s / timing.median_s,
         }

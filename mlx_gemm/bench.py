@@ -125,7 +125,7 @@ class Settings:
 
     Attributes:
         warmup_s: least time for which a candidate runs before its first sample.
-        sample_s: least length of a sample; shorter calls are repeated within it.
+        sample_s: least length of a sample; shorter calls are repeated within it, after half as many untimed ones.
         rounds: samples of each candidate.
         budget_s: a candidate that has used this much time takes no more than `least_rounds` samples.
         least_rounds: samples of even the slowest candidate.
@@ -230,6 +230,9 @@ class _Run:
         self.calls = max(1, round(settings.sample_s * calls / max(clock() - start, 1e-9)))
 
     def sample(self, clock: Callable[[], float]) -> None:
+        # Whoever ran before, or nobody for a while, left other caches and clocks than a call finds after its like.
+        for _ in range(self.calls // 2):
+            self.candidate.run()
         start = clock()
         for _ in range(self.calls):
             self.candidate.run()
@@ -295,9 +298,10 @@ def _error_fraction(candidate: Candidate, oracle: Oracle) -> float:
 
 
 def _held(x: mx.array, layout: str) -> Any:
-    """NumPy's float32 copy, which lies in memory as `x` does."""
+    """A float32 operand as NumPy's array, which lies in memory as `x` does, where `x` does: NumPy itself would take
+    other pages. Half types are widened for it."""
     wide = x.astype(mx.float32)
-    return np.array(mx.swapaxes(wide, -1, -2)).swapaxes(-1, -2) if layout == "nt" else np.array(wide)
+    return np.asarray(mx.swapaxes(wide, -1, -2)).swapaxes(-1, -2) if layout == "nt" else np.asarray(wide)
 
 
 def candidate(name: str, a: mx.array, b: mx.array, stream: StreamOrDevice = None, layout: str = "nn") -> Candidate:

@@ -10,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,7 @@ def facts() -> dict[str, Fact]:
         "mlx": version("mlx"),
         "numpy": np.__version__,
         "numpy_blas": numpy_blas(),
+        "torch": torch_version(),
         "blas": environment["blas"] or "none",
         "host_isa": environment["isa"],
         "cpu_isa": environment["cpu_isa"],
@@ -69,6 +70,14 @@ def numpy_blas() -> str:
     """Name and version of the BLAS that NumPy was built with."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"{blas['name']} {blas['version']}"
+
+
+def torch_version() -> str:
+    """Of the PyTorch that benchmarks compare with; "none" where it is not installed."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "none"
 
 
 def slug() -> str:

@@ -79,8 +79,12 @@ def test_committed_results_hold_nothing_private() -> None:
 
 
 def test_a_section_quotes_the_records() -> None:
-    text = report.render({"some-cpu": [RECORD]})
-    assert "| 1024 | `mlx_gemm` | 17.4 | 123.5 | 20.50 | `mx.matmul` |" in text
+    references = [{**RECORD, "candidate": name, "median_s": s} for name, s in (("mx.matmul", 0.348), ("torch", 0.0087))]
+    text = report.render([[RECORD, *references]])
+    assert "| what | ms | GFLOP/s | x MLX | x NumPy | x PyTorch |" in text
+    assert [line for line in text.splitlines() if line.startswith("| 1024")] == [
+        "| 1024 | `mlx_gemm` | 17.4 | 123.5 | 20.00 |  | 0.50 |"
+    ]
     assert "**Some CPU, 2 cores**" in text
     assert "commit 0123456789," in text
 
@@ -94,8 +98,8 @@ def test_only_tracked_files_and_the_latest_run_are_quoted(tmp_path: Path) -> Non
         subprocess.run(["git", "init", "-q", tmp_path], check=True)
         if tracked:
             subprocess.run(["git", "-C", tmp_path, "add", folder / f"foundation-{name}.jsonl"], check=True)
-    machines = report.committed_results(tmp_path)
-    assert [record["candidate"] for record in machines["some-cpu"]] == ["a"]
+    (run,) = report.committed_results(tmp_path)
+    assert [record["candidate"] for record in run] == ["a"]
 
 
 def test_rewriting_keeps_the_rest_of_the_readme() -> None:
