@@ -67,7 +67,7 @@ FusedView view_fused(const std::vector<mx::array>& inputs, const mx::Shape& shap
       return {view, {epilogue, *c_view, *residual_view}};
     }
   }
-  throw std::logic_error(error_text("matmul", "an addend without a row stride"));
+  throw std::runtime_error(error_text("matmul", "an addend without a row stride"));
 }
 
 Problem of_kind(Problem problem, const ProductKind& kind) {

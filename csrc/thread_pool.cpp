@@ -24,16 +24,17 @@ namespace mlx_gemm {
 namespace {
 
 constexpr int kMostThreads = 512;
-// Threads look for what comes next this long before they sleep, about as long as waking takes. They yield meanwhile:
-// whoever else wants their CPU gets it.
-constexpr auto kPatience = std::chrono::microseconds(60);
-
+// Threads look for what comes next for as long as waking takes, before they sleep. They yield meanwhile: whoever else
+// wants their CPU gets it. Elsewhere than on Linux, where CPU streams have no products of ours, they sleep at once.
 template <class CONDITION>
-void look_for(const CONDITION& condition) {
+void look_for([[maybe_unused]] const CONDITION& condition) {
+#ifdef __linux__
+  constexpr auto kPatience = std::chrono::microseconds(60);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!condition() && std::chrono::steady_clock::now() < end) {
     std::this_thread::yield();
   }
+#endif
 }
 
 #ifdef __linux__
