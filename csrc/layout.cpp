@@ -160,8 +160,7 @@ Addressing addressing_of(const KernelInfo& kernel, Dtype dtype, int64_t K) {
   return addressing;
 }
 
-GemmView view_gemm(const Strided& a_any, const Strided& b_given, const Addressing& addressing) {
-  const Strided a_given = with_leading_ones(a_any, batch_dims(b_given));
+GemmView view_gemm(const Strided& a_given, const Strided& b_given, const Addressing& addressing) {
   GemmView view;
   Strided b = b_given;
   auto b_addressed = address(matrix_of(b), addressing);
@@ -172,15 +171,15 @@ GemmView view_gemm(const Strided& a_any, const Strided& b_given, const Addressin
   }
   const bool one_b = is_one_matrix(b);
 
-  Strided a = a_given;
+  Strided a = with_leading_ones(a_given, batch_dims(b_given));
   const bool join = one_b && addressing.join_rows;
   AddressedRows rows = address_rows(a, join, addressing);
   const bool must_join = join && addressing.copy_to_join;
   const bool kept_apart =
       must_join && rows.loop_dims > address_rows(row_contiguous(a.shape), join, kBlasAddressing).loop_dims;
   if (!rows.addressed || kept_apart) {
-    view.copied_a = must_join ? a_given : distinct(a_given);
-    a = as_copied(a_given, *view.copied_a);
+    view.copied_a = must_join ? a : distinct(a);
+    a = as_copied(a, *view.copied_a);
     rows = address_rows(a, join, kBlasAddressing);
   }
 
