@@ -24,6 +24,7 @@ namespace mlx_gemm {
 namespace {
 
 constexpr int kMostThreads = 512;
+
 // Threads look for what comes next for as long as waking takes, before they sleep. They yield meanwhile: whoever else
 // wants their CPU gets it. Elsewhere than on Linux, where CPU streams have no products of ours, they sleep at once.
 template <class CONDITION>

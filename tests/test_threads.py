@@ -80,8 +80,6 @@ def test_results_outlive_their_operands(seed: int) -> None:
 
 FIRST_USE = """
 import threading
-import time
-import time
 import mlx.core as mx, mlx_gemm
 
 THREADS = 16
@@ -128,7 +126,6 @@ def test_streams_come_and_go() -> None:
     """Nothing that belongs to a stream is kept beyond it: streams of ended threads, and all of them cleared."""
     done = run("""
 import threading
-import time
 import mlx.core as mx, mlx_gemm
 
 a = mx.ones((40, 40))
