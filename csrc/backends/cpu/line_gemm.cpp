@@ -41,13 +41,68 @@ struct Lines {
 
 using Widen = void (*)(const uint16_t* from, int64_t count, float* to);
 
-// Few rows of A and every column of B, or few columns of B and every row of A: the few are the vectors.
-class FewLines {
- public:
-  FewLines(const CpuProduct& product, bool few_rows)
-      : product_(product), problem_(product.view.problem), few_rows_(few_rows) {}
+using LineKernel = void (*)(const LineProducts& products);
 
- protected:
+LineKernel line_kernel(Dtype dtype, bool dots) {
+  const RowKernels& all = row_kernels();
+  const LineKernels& kernels = dtype == Dtype::float16    ? all.halves
+                               : dtype == Dtype::bfloat16 ? all.bfloats
+                                                          : all.floats;
+  return dots ? kernels.dots : kernels.updates;
+}
+
+// Few rows of A and every column of B, or few columns of B and every row of A: the few are the vectors, the others
+// lines. Lines along K are multiplied by all vectors; of lines side by side a row of numbers for every k is added to
+// the sums of every vector.
+class LineGemm {
+ public:
+  LineGemm(const CpuProduct& product, bool dots, int threads)
+      : product_(product),
+        problem_(product.view.problem),
+        few_rows_(dots ? dots_of_rows(problem_) : updates_of_rows(problem_)),
+        dots_(dots),
+        step_(dots ? kCachedElements / std::min(vectors(), kMostVectors) : kUpdateStep),
+        task_lines_(dots ? kTaskLines
+                         : std::clamp(divide_up(divide_up(lines(), threads), kLeastUpdate) * kLeastUpdate, kLeastUpdate,
+                                      kMostUpdate)),
+        multiply_(line_kernel(problem_.dtype, dots)) {}
+
+  int64_t tasks() const { return problem_.batch * tasks_of_product(); }
+
+  void run(int64_t task) const {
+    const int64_t index = task / tasks_of_product();
+    const int64_t first = task % tasks_of_product() * task_lines_;
+    const int64_t count = std::min(task_lines_, lines() - first);
+    const auto [few, many] = operands(index);
+    float* sums = float_workspace(Workspace::sums, count * vectors());
+    // Dot products are stored as D holds them.
+    const bool by_line = dots_ && !few_rows_;
+    LineProducts products{.lines = nullptr,
+                          .ld = dots_ ? many.line_stride : many.k_stride,
+                          .count = count,
+                          .x = nullptr,
+                          .ldx = step_,
+                          .vectors = 0,
+                          .k = 0,
+                          .sums = nullptr,
+                          .line_step = by_line ? vectors() : 1,
+                          .x_step = by_line ? 1 : count,
+                          .accumulate = false};
+    for (int64_t k = 0; k < problem_.K; k += step_) {
+      products.k = std::min(step_, problem_.K - k);
+      products.lines = element(many.data, first * many.line_stride + k * many.k_stride);
+      products.accumulate = k > 0;
+      for (int64_t vector = 0; vector < vectors(); vector += kMostVectors) {
+        products.vectors = std::min(kMostVectors, vectors() - vector);
+        products.x = read_vectors(few, {vector, products.vectors, k, products.k}, step_);
+        products.sums = sums + vector * products.x_step;
+        multiply_(products);
+      }
+    }
+    finish(index, first, count, few_rows_ || by_line ? sums : transposed(sums, count));
+  }
+
+ private:
   // Of one product of the batch.
   struct Operands {
     Lines vectors;
@@ -56,6 +111,7 @@ class FewLines {
 
   int64_t lines() const { return few_rows_ ? problem_.N : problem_.M; }
   int64_t vectors() const { return few_rows_ ? problem_.M : problem_.N; }
+  int64_t tasks_of_product() const { return divide_up(lines(), task_lines_); }
 
   Operands operands(int64_t index) const {
     const OperandOffsets at = offsets_of_product(product_.view, index);
@@ -100,11 +156,6 @@ class FewLines {
     product_.epilogue.finish(region, sums, region.columns, product_.epilogue.epilogue.alpha);
   }
 
-  const CpuProduct& product_;
-  const Problem& problem_;
-  bool few_rows_;
-
- private:
   void widen(const uint16_t* from, int64_t stride, int64_t count, float* to) const {
     const Widen convert = problem_.dtype == Dtype::float16 ? row_kernels().widen_half : row_kernels().widen_bfloat;
     if (stride == 1) {
@@ -121,108 +172,6 @@ class FewLines {
       done += part;
     }
   }
-};
-
-// Lines that lie along K: each is multiplied by all vectors.
-class DotGemm : FewLines {
- public:
-  explicit DotGemm(const CpuProduct& product)
-      : FewLines(product, dots_of_rows(product.view.problem)),
-        step_(kCachedElements / std::min(vectors(), kMostVectors)) {}
-
-  int64_t tasks() const { return problem_.batch * tasks_of_product(); }
-
-  void run(int64_t task) const {
-    const int64_t index = task / tasks_of_product();
-    const int64_t first = task % tasks_of_product() * kTaskLines;
-    const int64_t count = std::min(kTaskLines, lines() - first);
-    const auto [few, many] = operands(index);
-    float* sums = float_workspace(Workspace::sums, count * vectors());
-    const int64_t ld = few_rows_ ? count : vectors();
-    LineProducts products{.lines = nullptr,
-                          .ld = many.line_stride,
-                          .count = count,
-                          .x = nullptr,
-                          .ldx = step_,
-                          .vectors = 0,
-                          .k = 0,
-                          .sums = nullptr,
-                          .line_step = few_rows_ ? 1 : ld,
-                          .x_step = few_rows_ ? ld : 1,
-                          .accumulate = false};
-    for (int64_t k = 0; k < problem_.K; k += step_) {
-      products.k = std::min(step_, problem_.K - k);
-      products.lines = element(many.data, first * many.line_stride + k);
-      products.accumulate = k > 0;
-      for (int64_t vector = 0; vector < vectors(); vector += kMostVectors) {
-        products.vectors = std::min(kMostVectors, vectors() - vector);
-        products.x = read_vectors(few, {vector, products.vectors, k, products.k}, step_);
-        products.sums = sums + vector * products.x_step;
-        multiply(products);
-      }
-    }
-    finish(index, first, count, sums);
-  }
-
- private:
-  int64_t tasks_of_product() const { return divide_up(lines(), kTaskLines); }
-
-  void multiply(const LineProducts& products) const {
-    switch (problem_.dtype) {
-      case Dtype::float16:
-        return row_kernels().multiply_halves(products);
-      case Dtype::bfloat16:
-        return row_kernels().multiply_bfloats(products);
-      default:
-        return row_kernels().multiply_floats(products);
-    }
-  }
-
-  int64_t step_;
-};
-
-// Lines that lie side by side: for every k a row of their numbers is added to the sums of every vector.
-class UpdateGemm : FewLines {
- public:
-  UpdateGemm(const CpuProduct& product, int threads)
-      : FewLines(product, updates_of_rows(product.view.problem)),
-        task_lines_(std::clamp(divide_up(divide_up(lines(), threads), kLeastUpdate) * kLeastUpdate, kLeastUpdate,
-                               kMostUpdate)) {}
-
-  int64_t tasks() const { return problem_.batch * tasks_of_product(); }
-
-  void run(int64_t task) const {
-    const int64_t index = task / tasks_of_product();
-    const int64_t first = task % tasks_of_product() * task_lines_;
-    const int64_t count = std::min(task_lines_, lines() - first);
-    const auto [few, many] = operands(index);
-    float* sums = float_workspace(Workspace::sums, count * vectors());
-    LineUpdates updates{.lines = nullptr,
-                        .ld = many.k_stride,
-                        .count = count,
-                        .x = nullptr,
-                        .ldx = kUpdateStep,
-                        .vectors = 0,
-                        .k = 0,
-                        .sums = nullptr,
-                        .ld_sums = count,
-                        .accumulate = false};
-    for (int64_t k = 0; k < problem_.K; k += kUpdateStep) {
-      updates.k = std::min(kUpdateStep, problem_.K - k);
-      updates.lines = element(many.data, k * many.k_stride + first);
-      updates.accumulate = k > 0;
-      for (int64_t vector = 0; vector < vectors(); vector += kMostVectors) {
-        updates.vectors = std::min(kMostVectors, vectors() - vector);
-        updates.x = read_vectors(few, {vector, updates.vectors, k, updates.k}, kUpdateStep);
-        updates.sums = sums + vector * count;
-        update(updates);
-      }
-    }
-    finish(index, first, count, few_rows_ ? sums : transposed(sums, count));
-  }
-
- private:
-  int64_t tasks_of_product() const { return divide_up(lines(), task_lines_); }
 
   float* transposed(const float* sums, int64_t count) const {
     float* rows = float_workspace(Workspace::b, count * vectors());
@@ -234,18 +183,13 @@ class UpdateGemm : FewLines {
     return rows;
   }
 
-  void update(const LineUpdates& updates) const {
-    switch (problem_.dtype) {
-      case Dtype::float16:
-        return row_kernels().update_halves(updates);
-      case Dtype::bfloat16:
-        return row_kernels().update_bfloats(updates);
-      default:
-        return row_kernels().update_floats(updates);
-    }
-  }
-
+  const CpuProduct& product_;
+  const Problem& problem_;
+  bool few_rows_;
+  bool dots_;
+  int64_t step_;
   int64_t task_lines_;
+  LineKernel multiply_;
 };
 
 bool has_line_kernels(Dtype dtype) {
@@ -274,14 +218,8 @@ bool suits_lines(const Problem& problem) {
 
 void multiply_lines(const CpuProduct& product) {
   const int threads = threads_for(product.view.problem);
-  const auto run = [&](const auto& gemm) {
-    parallel_for(gemm.tasks(), threads, [&](int64_t task) { gemm.run(task); });
-  };
-  if (suits_dots(product.view.problem)) {
-    run(DotGemm(product));
-  } else {
-    run(UpdateGemm(product, threads));
-  }
+  const LineGemm gemm(product, suits_dots(product.view.problem), threads);
+  parallel_for(gemm.tasks(), threads, [&](int64_t task) { gemm.run(task); });
 }
 
 }  // namespace mlx_gemm

@@ -41,19 +41,9 @@ struct LineProducts {
 };
 constexpr int64_t kMostVectors = 8;
 
-// sums[j * ld_sums + i] (+)= sum over k of x[j][k] times number i of line k: lines of any type, read once for up to 8
-// vectors x.
-struct LineUpdates {
-  const void* lines;
-  int64_t ld;
-  int64_t count;  // numbers of a line
-  const float* x;
-  int64_t ldx;
-  int64_t vectors;  // at most kMostVectors
-  int64_t k;
-  float* sums;
-  int64_t ld_sums;
-  bool accumulate;
+struct LineKernels {
+  void (*dots)(const LineProducts& products);     // lines lie along K, ld apart
+  void (*updates)(const LineProducts& products);  // lines lie side by side, their next numbers ld apart; line_step is 1
 };
 
 struct RowKernels {
@@ -64,13 +54,9 @@ struct RowKernels {
   void (*store_half)(const FloatRows& from, uint16_t* to, int64_t ld);
   void (*store_bfloat)(const FloatRows& from, uint16_t* to, int64_t ld);
 
-  void (*multiply_floats)(const LineProducts& products);
-  void (*multiply_halves)(const LineProducts& products);
-  void (*multiply_bfloats)(const LineProducts& products);
-
-  void (*update_floats)(const LineUpdates& updates);
-  void (*update_halves)(const LineUpdates& updates);
-  void (*update_bfloats)(const LineUpdates& updates);
+  LineKernels floats;
+  LineKernels halves;
+  LineKernels bfloats;
 
   void (*scale)(const FloatRows& x, float factor);
   void (*add)(const FloatRows& x, const AddendRows& addend);

@@ -237,13 +237,13 @@ struct RowKernelsOf {
 
   // VECTORS x WIDTH vectors of sums stay in registers while k advances. Only a single one may be partly filled.
   template <class NUMBER, int VECTORS, int WIDTH>
-  static void update_block(const LineUpdates& p, int64_t first, int64_t lanes) {
+  static void update_block(const LineProducts& p, int64_t first, int64_t lanes) {
     constexpr int64_t kNumbers = kWidth * WIDTH;
     const auto* lines = static_cast<const typename NUMBER::Stored*>(p.lines) + first;
     Floats acc[VECTORS][WIDTH] = {};
     for (int j = 0; p.accumulate && j < VECTORS; ++j) {
       for (int i = 0; i < WIDTH; ++i) {
-        acc[j][i] = load<Floats>(p.sums + j * p.ld_sums + first + i * kWidth, lanes);
+        acc[j][i] = load<Floats>(p.sums + j * p.x_step + first + i * kWidth, lanes);
       }
     }
     for (int64_t k = 0; k < p.k; ++k) {
@@ -261,13 +261,13 @@ struct RowKernelsOf {
     }
     for (int j = 0; j < VECTORS; ++j) {
       for (int i = 0; i < WIDTH; ++i) {
-        store(acc[j][i], p.sums + j * p.ld_sums + first + i * kWidth, lanes);
+        store(acc[j][i], p.sums + j * p.x_step + first + i * kWidth, lanes);
       }
     }
   }
 
   template <class NUMBER, int VECTORS>
-  static void update(const LineUpdates& p) {
+  static void update(const LineProducts& p) {
     if (p.vectors < VECTORS) {
       if constexpr (VECTORS > 1) {
         update<NUMBER, VECTORS - 1>(p);
@@ -279,7 +279,7 @@ struct RowKernelsOf {
   }
 
   template <class NUMBER, int VECTORS, int WIDTH>
-  static void update_from(const LineUpdates& p, int64_t first) {
+  static void update_from(const LineProducts& p, int64_t first) {
     for (; first + WIDTH * kWidth <= p.count; first += WIDTH * kWidth) {
       update_block<NUMBER, VECTORS, WIDTH>(p, first, kWidth);
     }
@@ -362,12 +362,9 @@ struct RowKernelsOf {
             widen<Bfloat>,
             store_half,
             store_bfloat,
-            multiply_lines<Float, kMostVectors>,
-            multiply_lines<Half, kMostVectors>,
-            multiply_lines<Bfloat, kMostVectors>,
-            update<Float, kMostVectors>,
-            update<Half, kMostVectors>,
-            update<Bfloat, kMostVectors>,
+            {multiply_lines<Float, kMostVectors>, update<Float, kMostVectors>},
+            {multiply_lines<Half, kMostVectors>, update<Half, kMostVectors>},
+            {multiply_lines<Bfloat, kMostVectors>, update<Bfloat, kMostVectors>},
             scale,
             add,
             activate};
