@@ -12,6 +12,7 @@
 #include "csrc/check.h"
 #include "csrc/counters.h"
 #include "csrc/select.h"
+#include "csrc/thread_pool.h"
 #include "mlx/allocator.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -199,6 +200,8 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
       ~Removal() { remove_pending_product(); }
     } removal;
     gemm->run();
+    // To the thread that queued this: what it queues next finds this one awake, where both share a CPU.
+    give_way();
   });
   gemm->announce();
 }

@@ -33,7 +33,7 @@ void look_for([[maybe_unused]] const CONDITION& condition) {
   constexpr auto kPatience = std::chrono::microseconds(60);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!condition() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
+    give_way();
   }
 #endif
 }
@@ -262,6 +262,12 @@ void announce_loop(int threads) {
   if (most > 1) {
     Pool::instance().announce(most);
   }
+}
+
+void give_way() {
+#ifdef __linux__
+  std::this_thread::yield();
+#endif
 }
 
 }  // namespace mlx_gemm

@@ -19,4 +19,7 @@ void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>
 // waking takes them as long as a small product.
 void announce_loop(int threads);
 
+// Lets a thread that waits for this CPU run first.
+void give_way();
+
 }  // namespace mlx_gemm
