@@ -232,7 +232,7 @@ void matmul2d(const MatmulCall& call, Site site) {
     group.check_histories(point.first, point.expected, site);
     check_initialised(call.left, "multiplies", site);
     check_initialised(call.right, "multiplies", site);
-    if (call.accumulate) {
+    if (call.accumulate && !group.tile_is_written(call.destination.data)) {
       check_initialised(call.destination, "accumulates into", site);
     }
     const TileProduct product = clip(group, call, site);
@@ -249,6 +249,9 @@ void matmul2d(const MatmulCall& call, Site site) {
       checker->end_collective();
     } else {
       multiply_tile(product, nullptr, kept);
+    }
+    if (product.rows == call.destination.extent[1] && product.cols == call.destination.extent[0]) {
+      group.tile_was_written(call.destination.data);
     }
     group.counters().multiplies++;
   });

@@ -14,6 +14,8 @@ namespace {
 
 // One step along K: its packed right panel (256 x 32 floats) stays in the first-level cache.
 constexpr int kStepK = 256;
+// Rows of a right operand that are packed into all panels before the next: each may be in another page.
+constexpr int kPackedRows = 8;
 
 struct Isa {
   const char* name;
@@ -236,9 +238,13 @@ const float* packed_operand(const Source& right, int k, int n, PackedOperands& k
   float* to = packed;
   for (int k0 = 0; packed != nullptr && k0 < k; k0 += kStepK) {
     const int step = std::min(kStepK, k - k0);
-    for (int n0 = 0; n0 < n; n0 += kPanelColumns, to += step * kPanelColumns) {
-      pack_panel(right, {k0, step, n0, n}, to);
+    for (int row = 0; row < step; row += kPackedRows) {
+      for (int panel = 0; panel < panels; ++panel) {
+        const PanelPart part{k0 + row, std::min(kPackedRows, step - row), panel * kPanelColumns, n};
+        pack_panel(right, part, to + (panel * step + row) * kPanelColumns);
+      }
     }
+    to += panels * step * kPanelColumns;
   }
   return packed;
 }
@@ -247,7 +253,7 @@ const float* packed_operand(const Source& right, int k, int n, PackedOperands& k
 
 const float* PackedOperands::find(const Key& key) const {
   const auto found = std::ranges::find(entries_, key, &Entry::key);
-  return found == entries_.end() ? nullptr : found->data.get();
+  return found == entries_.end() ? nullptr : found->values();
 }
 
 float* PackedOperands::add(const Key& key, size_t floats) {
@@ -260,8 +266,8 @@ float* PackedOperands::add(const Key& key, size_t floats) {
     floats_ -= entries_.front().floats;
   }
   floats_ += floats;
-  entries_.push_back({key, floats, std::make_unique_for_overwrite<float[]>(floats)});
-  return entries_.back().data.get();
+  entries_.push_back({key, floats, aligned_bytes(floats * sizeof(float))});
+  return entries_.back().values();
 }
 
 const char* micro_kernel_isa() { return isa().name; }

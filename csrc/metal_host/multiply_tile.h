@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <memory>
 
+#include "csrc/metal_host/aligned_bytes.h"
 #include "csrc/metal_host/runtime.h"
 
 namespace metal_host {
@@ -50,7 +50,9 @@ class PackedOperands {
   struct Entry {
     Key key;
     size_t floats;
-    std::unique_ptr<float[]> data;
+    AlignedBytes data;
+
+    float* values() const { return reinterpret_cast<float*>(data.get()); }
   };
   std::deque<Entry> entries_;
   size_t floats_ = 0;

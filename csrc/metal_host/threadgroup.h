@@ -131,6 +131,9 @@ class Threadgroup {
   void* variable(const VariableDeclaration& declaration, Site site);
   Tile open_tile(uint32_t simdgroups, size_t bytes, Site site);
   void close_tile(void* data);
+  // Whether a matmul2d has written all of a cooperative tensor, so that nobody need look for elements that are missing.
+  bool tile_is_written(const void* data);
+  void tile_was_written(const void* data);
 
   Located locate(const void* data, size_t bytes, bool write) const;
   bool in_arena(const void* data) const { return data >= arena_->bytes && data < arena_->bytes + sizeof arena_->bytes; }
@@ -163,10 +166,12 @@ class Threadgroup {
     uint32_t sequence;
     uint32_t closed;
     size_t bytes;
-    std::unique_ptr<std::byte[]> data;
+    AlignedBytes data;
+    bool written = false;  // whole, by a matmul2d
   };
   static constexpr uint32_t kWholeThreadgroup = ~0u;
 
+  std::vector<OpenTile>::iterator tile_at(const void* data);
   std::string located(Place place, const char* message) const;
   void start(Lane& lane, Size3 position);
   bool outside_grid(const Lane& lane, Size3 position) const;

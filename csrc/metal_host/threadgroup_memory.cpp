@@ -59,21 +59,35 @@ Tile Threadgroup::open_tile(uint32_t simdgroups, size_t bytes, Site site) {
     }
     return {found->data.get(), thread, threads, spare_slots};
   }
-  auto data = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  AlignedBytes data = aligned_bytes(bytes);
   std::memset(data.get(), kUnwritten, bytes);
   tiles_.push_back({scope, sequence, 0, bytes, std::move(data)});
   return {tiles_.back().data.get(), thread, threads, spare_slots};
 }
 
+std::vector<Threadgroup::OpenTile>::iterator Threadgroup::tile_at(const void* data) {
+  return std::ranges::find_if(tiles_, [&](const OpenTile& tile) { return tile.data.get() == data; });
+}
+
+bool Threadgroup::tile_is_written(const void* data) {
+  const auto found = tile_at(data);
+  return found != tiles_.end() && found->written;
+}
+
+void Threadgroup::tile_was_written(const void* data) {
+  if (const auto found = tile_at(data); found != tiles_.end()) {
+    found->written = true;
+  }
+}
+
 void Threadgroup::close_tile(void* data) {
-  const auto found =
-      std::find_if(tiles_.rbegin(), tiles_.rend(), [&](const OpenTile& tile) { return tile.data.get() == data; });
-  if (found == tiles_.rend()) {
+  const auto found = tile_at(data);
+  if (found == tiles_.end()) {
     return;
   }
   const uint32_t threads = found->scope == kWholeThreadgroup ? lane_count() : lanes_per_simdgroup();
   if (++found->closed == threads) {
-    tiles_.erase(std::prev(found.base()));
+    tiles_.erase(found);
   }
 }
 
