@@ -58,17 +58,17 @@ class PanelGemm {
         steps_(divide_up(problem_.K, kPanelStep)),
         panel_elements_(steps_ * kPanelStepElements) {
     const OperandOffsets at = offsets_of_product(product.view, index);
-    a_ = static_cast<const uint16_t*>(product.a) + at.a;
-    b_ = static_cast<const uint16_t*>(product.b) + at.b;
+    a_ = {static_cast<const uint16_t*>(product.a) + at.a, problem_.lda, problem_.M, !a_transposed(problem_.layout)};
+    b_ = {static_cast<const uint16_t*>(product.b) + at.b, problem_.ldb, problem_.N, b_transposed(problem_.layout)};
   }
 
   void run() {
     const int64_t rows = divide_up(problem_.M, kPanelLines);
     const bool fits = rows <= kMostStripPanels && rows * panel_elements_ <= kStripElements;
     if (kernels_.outruns_memory && has_thin_rows(problem_)) {
-      share_lines_of_b();
+      share_few(a_, b_);
     } else if (kernels_.outruns_memory && has_thin_columns(problem_)) {
-      share_lines_of_a();
+      share_few(b_, a_);
     } else if (fits && problem_.N >= 2 * kPanelLines * threads_) {
       share_rows();
     } else {
@@ -77,11 +77,27 @@ class PanelGemm {
   }
 
  private:
+  // Rows of A, or columns of B.
+  struct Operand {
+    const uint16_t* data;
+    int64_t ld;
+    int64_t lines;
+    bool of_k;  // K-contiguous
+  };
+
+  using Pack = uint16_t (*)(const PanelSource& source, uint16_t* panel);
+
+  // Of an operand: the first, and how many.
+  struct Panels {
+    int64_t first;
+    int64_t count;
+  };
+
   // Panels and what they hold.
   struct Packed {
     const uint16_t* panels;
     uint16_t least;  // magnitude that is not zero
-    int64_t first;   // row or column
+    int64_t first;   // line
     int64_t lines;
   };
 
@@ -89,47 +105,40 @@ class PanelGemm {
   struct Lines {
     const uint16_t* data;
     int64_t ld;
-    int64_t first;
     int64_t count;
   };
 
-  // Few columns: all threads use the packed B, each reads its own rows of A in place.
-  void share_lines_of_a() const {
-    const Packed columns = pack_b(0, b_panels(1));
-    for_strips(problem_.M, [&](int64_t row, int64_t rows) {
-      const Lines lines{a_ + row * problem_.lda, problem_.lda, row, rows};
-      const Block block{index_, row, rows, 0, problem_.N};
-      if (may_underflow(least_of(lines), columns.least)) {
+  // Few rows or columns: all threads use them packed, each reads its own lines of the other operand in place.
+  void share_few(const Operand& few, const Operand& many) const {
+    const bool few_rows = &few == &a_;
+    Packed packed;
+    pack(few, packer_of_b(few), {0, 1}, panels_in(Workspace::b_panels, 1), &packed);
+    for_strips(many.lines, [&](int64_t first, int64_t count) {
+      const Lines lines{many.data + first * many.ld, many.ld, count};
+      const Block block =
+          few_rows ? Block{index_, 0, few.lines, first, count} : Block{index_, first, count, 0, few.lines};
+      if (may_underflow(least_of(lines), packed.least)) {
         multiply_block(product_, block);
+        return;
+      }
+      float* sums = multiply_in_place(lines, packed);
+      if (few_rows) {
+        finish(block, transposed(sums, count, few.lines), count);
       } else {
-        finish(block, multiply_in_place(lines, columns), kPanelLines);
+        finish(block, sums, kPanelLines);
       }
     });
   }
 
-  // Few rows: the transpose of that.
-  void share_lines_of_b() const {
-    const bool of_k = !a_transposed(problem_.layout);
-    const PanelSource source{a_, problem_.lda, problem_.M, problem_.K};
-    uint16_t* panel = b_panels(1);
-    const uint16_t least = (of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines)(source, panel);
-    const Packed rows{panel, least, 0, problem_.M};
-    for_strips(problem_.N, [&](int64_t column, int64_t columns) {
-      const Lines lines{b_ + column * problem_.ldb, problem_.ldb, column, columns};
-      const Block block{index_, 0, problem_.M, column, columns};
-      if (may_underflow(rows.least, least_of(lines))) {
-        multiply_block(product_, block);
-        return;
+  // [columns][rows] of the first columns of sums[rows][32].
+  static float* transposed(const float* sums, int64_t rows, int64_t columns) {
+    float* to = float_workspace(Workspace::a, rows * columns);
+    for (int64_t i = 0; i < columns; ++i) {
+      for (int64_t j = 0; j < rows; ++j) {
+        to[i * rows + j] = sums[j * kPanelLines + i];
       }
-      const float* sums = multiply_in_place(lines, rows);
-      float* transposed = float_workspace(Workspace::a, problem_.M * columns);
-      for (int64_t i = 0; i < problem_.M; ++i) {
-        for (int64_t j = 0; j < columns; ++j) {
-          transposed[i * columns + j] = sums[j * kPanelLines + i];
-        }
-      }
-      finish(block, transposed, columns);
-    });
+    }
+    return to;
   }
 
   // body(first, count) for strips that stay in the second-level cache between the look at their least magnitude and
@@ -151,7 +160,7 @@ class PanelGemm {
     const int64_t whole_steps = problem_.K / kPanelStep;
     const int64_t whole_k = whole_steps * kPanelStep;
     float* sums = float_workspace(Workspace::sums, (tiles + 1) * kPanelLines * kPanelLines);
-    auto* panel = static_cast<uint16_t*>(workspace(Workspace::a_panels, panel_elements_ * 2));
+    uint16_t* panel = panels_in(Workspace::a_panels, 1);
     if (whole_steps > 0 && tiles > 0) {
       kernels_.multiply({.a = rows_in_place(lines.data, lines.ld),
                          .tiles = tiles,
@@ -182,12 +191,11 @@ class PanelGemm {
 
   // Few rows: all threads use the packed A, each packs its own columns of B.
   void share_rows() const {
-    const int64_t panels = divide_up(problem_.M, kPanelLines);
-    const Packed rows = pack_a(0, panels);
-    for_groups(0, divide_up(problem_.N, kPanelLines), [&](int64_t panel, int64_t count) {
+    const Packed rows = pack_strip({0, divide_up(problem_.M, kPanelLines)});
+    for_groups({0, divide_up(problem_.N, kPanelLines)}, [&](const Panels& group) {
       std::array<Packed, kGroupPanels> columns;
-      pack_group(panel, count, b_panels(count), columns.data());
-      for (int64_t i = 0; i < count; ++i) {
+      pack(b_, packer_of_b(b_), group, panels_in(Workspace::b_panels, group.count), columns.data());
+      for (int64_t i = 0; i < group.count; ++i) {
         multiply(rows, columns[static_cast<size_t>(i)]);
       }
     });
@@ -201,13 +209,15 @@ class PanelGemm {
     std::vector<Packed> columns(static_cast<size_t>(panels_at_once));
     for (int64_t first = 0; first < panels; first += panels_at_once) {
       const int64_t count = std::min(panels_at_once, panels - first);
-      uint16_t* packed = b_panels(count);
-      for_groups(first, count, [&](int64_t panel, int64_t group) {
-        const int64_t at = panel - first;
-        pack_group(panel, group, packed + at * panel_elements_, columns.data() + at);
+      uint16_t* packed = panels_in(Workspace::b_panels, count);
+      for_groups({first, count}, [&](const Panels& group) {
+        const int64_t at = group.first - first;
+        pack(b_, packer_of_b(b_), group, packed + at * panel_elements_, columns.data() + at);
       });
-      parallel_for(divide_up(problem_.M, strip_panels * kPanelLines), threads_, [&](int64_t strip) {
-        const Packed rows = pack_a(strip * strip_panels * kPanelLines, strip_panels);
+      const int64_t row_panels = divide_up(problem_.M, kPanelLines);
+      parallel_for(divide_up(row_panels, strip_panels), threads_, [&](int64_t strip) {
+        const int64_t panel = strip * strip_panels;
+        const Packed rows = pack_strip({panel, std::min(strip_panels, row_panels - panel)});
         for (int64_t i = 0; i < count; ++i) {
           multiply(rows, columns[static_cast<size_t>(i)]);
         }
@@ -215,13 +225,13 @@ class PanelGemm {
     }
   }
 
-  // body(panel, how many from there on) for groups of panels, enough of them for every thread.
+  // body(group) for groups of some panels, enough of them for every thread.
   template <class BODY>
-  void for_groups(int64_t first, int64_t count, const BODY& body) const {
+  void for_groups(const Panels& all, const BODY& body) const {
     const int64_t cached = std::clamp<int64_t>(kGroupElements / panel_elements_, 1, kGroupPanels);
-    const int64_t group = std::min(cached, divide_up(count, threads_));
-    parallel_for(divide_up(count, group), threads_,
-                 [&](int64_t i) { body(first + i * group, std::min(group, count - i * group)); });
+    const int64_t group = std::min(cached, divide_up(all.count, threads_));
+    parallel_for(divide_up(all.count, group), threads_,
+                 [&](int64_t i) { body(Panels{all.first + i * group, std::min(group, all.count - i * group)}); });
   }
 
   // As many as the cache holds, and few enough for every thread to have as many strips.
@@ -232,54 +242,43 @@ class PanelGemm {
     return divide_up(panels, strips);
   }
 
-  uint16_t* b_panels(int64_t count) const {
-    return static_cast<uint16_t*>(workspace(Workspace::b_panels, count * panel_elements_ * 2));
+  uint16_t* panels_in(Workspace buffer, int64_t count) const {
+    return static_cast<uint16_t*>(workspace(buffer, count * panel_elements_ * 2));
   }
 
-  Packed pack_b(int64_t panel, uint16_t* to) const {
-    Packed packed;
-    pack_group(panel, 1, to, &packed);
-    return packed;
+  Pack packer_of_b(const Operand& operand) const {
+    return operand.of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines;
   }
 
-  // `count` panels of B from `panel` on.
-  void pack_group(int64_t panel, int64_t count, uint16_t* to, Packed* packed) const {
-    const bool of_k = b_transposed(problem_.layout);
-    const int64_t depth = of_k ? problem_.K : kGroupSteps * kPanelStep;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t column = (panel + i) * kPanelLines;
-      packed[i] = {to + i * panel_elements_, 0xffff, column, std::min(kPanelLines, problem_.N - column)};
+  // Some panels of an operand, and what each of them holds. Line-contiguous ones are packed side by side.
+  void pack(const Operand& operand, Pack pack_one, const Panels& panels, uint16_t* to, Packed* packed) const {
+    const int64_t depth = operand.of_k ? problem_.K : kGroupSteps * kPanelStep;
+    for (int64_t i = 0; i < panels.count; ++i) {
+      const int64_t line = (panels.first + i) * kPanelLines;
+      packed[i] = {to + i * panel_elements_, 0xffff, line, std::min(kPanelLines, operand.lines - line)};
     }
     for (int64_t k = 0; k < problem_.K; k += depth) {
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t column = packed[i].first;
-        const PanelSource source{b_ + (of_k ? column * problem_.ldb + k : k * problem_.ldb + column), problem_.ldb,
-                                 packed[i].lines, std::min(depth, problem_.K - k)};
-        const auto pack = of_k ? kernels_.pack_b_of_k : kernels_.pack_b_of_lines;
-        const uint16_t least = pack(source, to + i * panel_elements_ + k * kPanelLines);
+      for (int64_t i = 0; i < panels.count; ++i) {
+        const int64_t line = packed[i].first;
+        const int64_t at = operand.of_k ? line * operand.ld + k : k * operand.ld + line;
+        const PanelSource source{operand.data + at, operand.ld, packed[i].lines, std::min(depth, problem_.K - k)};
+        const uint16_t least = pack_one(source, to + i * panel_elements_ + k * kPanelLines);
         packed[i].least = std::min(packed[i].least, least);
       }
     }
   }
 
-  Packed pack_a(int64_t row, int64_t most_panels) const {
-    const bool of_k = !a_transposed(problem_.layout);
-    const auto pack = of_k ? kernels_.pack_a_of_k : kernels_.pack_a_of_lines;
-    const int64_t rows = std::min(most_panels * kPanelLines, problem_.M - row);
-    const int64_t depth = of_k ? problem_.K : kGroupSteps * kPanelStep;
-    auto* to =
-        static_cast<uint16_t*>(workspace(Workspace::a_panels, divide_up(rows, kPanelLines) * panel_elements_ * 2));
-    Packed packed{to, 0xffff, row, rows};
-    for (int64_t k = 0; k < problem_.K; k += depth) {
-      for (int64_t done = 0; done < rows; done += kPanelLines) {
-        const int64_t at = row + done;
-        const PanelSource source{a_ + (of_k ? at * problem_.lda + k : k * problem_.lda + at), problem_.lda,
-                                 std::min(kPanelLines, rows - done), std::min(depth, problem_.K - k)};
-        uint16_t* panel = to + done / kPanelLines * panel_elements_ + k * kPanelLines;
-        packed.least = std::min(packed.least, pack(source, panel));
-      }
+  // Panels of A, at most kMostStripPanels, as one.
+  Packed pack_strip(const Panels& panels) const {
+    std::array<Packed, kMostStripPanels> each;
+    uint16_t* to = panels_in(Workspace::a_panels, panels.count);
+    pack(a_, a_.of_k ? kernels_.pack_a_of_k : kernels_.pack_a_of_lines, panels, to, each.data());
+    Packed strip = each.front();
+    for (int64_t i = 1; i < panels.count; ++i) {
+      strip.least = std::min(strip.least, each[static_cast<size_t>(i)].least);
+      strip.lines += each[static_cast<size_t>(i)].lines;
     }
-    return packed;
+    return strip;
   }
 
   void multiply(const Packed& rows, const Packed& columns) const {
@@ -308,8 +307,8 @@ class PanelGemm {
   int threads_;
   int64_t steps_;
   int64_t panel_elements_;
-  const uint16_t* a_;
-  const uint16_t* b_;
+  Operand a_;
+  Operand b_;
 };
 
 }  // namespace
