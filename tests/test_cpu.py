@@ -245,6 +245,16 @@ def test_the_same_product_twice_has_the_same_bits(shape: tuple[int, int, int], d
         assert mx.array_equal(mlx_gemm.matmul(a, b), first, equal_nan=False)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1), (17, 5, 3), (64, 64, 64), (300, 20, 301)], ids=str)
+def test_results_begin_with_a_cache_line(shape: tuple[int, int, int]) -> None:
+    """MLX's memory does not; vectors that are stored across two lines take longer."""
+    m, k, n = shape
+    result = mlx_gemm.matmul(mx.ones((m, k)), mx.ones((k, n)))
+    view = np.array(result, copy=False)
+    assert view.ctypes.data % 64 == 0
+    assert (view == k).all()
+
+
 @pytest.mark.parametrize("activation", [None, "silu"])
 def test_results_in_huge_pages(activation: str | None, seed: int) -> None:
     """Of more than 4 MiB, also where they end within such a page."""
