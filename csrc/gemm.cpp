@@ -206,6 +206,8 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
       .fused = fused.epilogue,
   });
   encoder.set_output_array(out);
+  // First: Linux then runs MLX's thread on this CPU, whose own thread is about to wait, and not beside the helpers.
+  gemm->announce();
   add_pending_product();
   encoder.dispatch([gemm] {
     struct Removal {
@@ -215,7 +217,6 @@ void Gemm::eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) {
     // To the thread that queued this: what it queues next finds this one awake, where both share a CPU.
     give_way();
   });
-  gemm->announce();
 }
 
 void Gemm::eval_gpu(const std::vector<mx::array>& inputs, mx::array& out) {

@@ -122,6 +122,7 @@ class Pool {
     {
       std::lock_guard lock(mutex_);
       start_helpers();
+      keep_off_this_cpu();
       ++news_;
     }
     wake(threads - 1);

@@ -15,8 +15,8 @@ int thread_count();
 // once, but for the callers themselves. What `body` throws ends the loop early and is thrown here.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& body);
 
-// Another thread is about to run a loop on so many threads: helpers wake up now and look for it for a moment, because
-// waking takes them as long as a small product.
+// Another thread is about to run a loop on so many threads: helpers wake up now, on other CPUs than this thread's, and
+// look for it for a moment, because waking takes them as long as a small product.
 void announce_loop(int threads);
 
 // Lets a thread that waits for this CPU run first.

@@ -96,8 +96,7 @@ void CpuGemm::run() const {
 
 void CpuGemm::announce() const {
   if (kernel == nullptr) {
-    // One helper even where none has work: with another CPU awake, handing over to MLX's thread and back takes half as
-    // long.
+    // One helper even where none has work: it keeps MLX's thread on the CPU of the one that waits for it.
     announce_loop(std::max(threads_for(view.problem), 2));
   }
 }

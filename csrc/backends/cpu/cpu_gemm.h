@@ -31,7 +31,7 @@ struct CpuGemm {
 
   void run() const;
 
-  // Wakes the helpers that run() will want, or one; for the thread that queues it.
+  // Wakes the helpers that run() will want, or one; for the thread that is about to queue it.
   void announce() const;
 };
 
