@@ -163,11 +163,12 @@ class Pool {
   }
 
   // On a machine that was busy just now, Linux runs a thread on the CPU of the one who woke it, however idle the
-  // others.
+  // others. Each helper takes a system call: with many, one of them on this CPU matters less than that.
   void keep_off_this_cpu() {
 #ifdef __linux__
+    constexpr size_t kMostHelpers = 15;
     const int cpu = sched_getcpu();
-    if (cpu == avoided_cpu_) {
+    if (cpu == avoided_cpu_ || helpers_.size() > kMostHelpers) {
       return;
     }
     cpu_set_t others = usable_cpu_set();
