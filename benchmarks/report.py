@@ -2,8 +2,8 @@
 
     python benchmarks/report.py [--check]
 
-The tables stand between the two markers below: the latest run of each suite on each machine. Files that git does not
-track are never quoted. --check changes nothing and fails when the README would change.
+The tables stand between the two markers below: one for each run that is the latest of some case on its machine. Files
+that git does not track are never quoted. --check changes nothing and fails when the README would change.
 """
 
 from __future__ import annotations
@@ -28,17 +28,22 @@ COLUMNS = ["MLX", "NumPy", "PyTorch"]
 
 
 def committed_results(root: Path) -> list[list[Record]]:
-    """The records of the latest run of every suite on every machine, by machine and suite."""
+    """The runs that are the latest of a case, without the cases that ran again: by machine and suite, newest first."""
     listed = subprocess.run(
         ["git", "-C", str(root), "ls-files", "benchmarks/results/*.jsonl"], capture_output=True, text=True, check=True
     )
-    latest: dict[tuple[str, str], list[Record]] = {}
-    for path in sorted(Path(line) for line in listed.stdout.splitlines()):
+    runs: dict[tuple[str, str], list[list[Record]]] = {}
+    for path in (Path(line) for line in listed.stdout.splitlines()):
         records = [json.loads(line) for line in (root / path).read_text().splitlines()]
-        key = (path.parent.name, records[0]["suite"])
-        if key not in latest or latest[key][0]["date"] < records[0]["date"]:
-            latest[key] = records
-    return [latest[key] for key in sorted(latest)]
+        runs.setdefault((path.parent.name, records[0]["suite"]), []).append(records)
+    result = []
+    for key in sorted(runs):
+        seen: set[str] = set()
+        for records in sorted(runs[key], key=lambda run: run[0]["date"], reverse=True):
+            if latest := [record for record in records if record["case"] not in seen]:
+                result.append(latest)
+            seen |= {record["case"] for record in records}
+    return result
 
 
 def render(runs: list[list[Record]]) -> str:

@@ -101,6 +101,14 @@ def test_only_tracked_files_and_the_latest_run_are_quoted(tmp_path: Path) -> Non
     (run,) = report.committed_results(tmp_path)
     assert [record["candidate"] for record in run] == ["a"]
 
+    cases = {"superseded": RECORD["case"], "latest": "another"}
+    older = [{**copy.deepcopy(RECORD), "date": "2026-01-01", "candidate": n, "case": c} for n, c in cases.items()]
+    path = folder / "foundation-d.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in older))
+    subprocess.run(["git", "-C", tmp_path, "add", path], check=True)
+    runs = report.committed_results(tmp_path)
+    assert [[record["candidate"] for record in run] for run in runs] == [["a"], ["latest"]]  # of every case
+
 
 def test_rewriting_keeps_the_rest_of_the_readme() -> None:
     readme = f"# before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
