@@ -144,6 +144,18 @@ void check_activations(const RowKernels& kernels, const std::string& isa) {
   }
 }
 
+// `sum` started from one; then came so many terms.
+template <class TERM>
+void expect_sum(float sum, int64_t terms, const TERM& term, const std::string& what) {
+  double exact = 1;
+  double magnitude = 1;
+  for (int64_t j = 0; j < terms; ++j) {
+    exact += term(j);
+    magnitude += std::abs(term(j));
+  }
+  expect(std::abs(sum - exact) <= 4 * std::sqrt(terms) * kUnit * magnitude, what);
+}
+
 void check_lines(const RowKernels& kernels, const std::string& isa) {
   for (const auto [vectors, count, k] : {std::tuple(1, 1, 1), {8, 17, 130}, {3, 7, 64}, {5, 13, 37}, {2, 6, 16}}) {
     const int64_t ld = k + 3;
@@ -162,15 +174,10 @@ void check_lines(const RowKernels& kernels, const std::string& isa) {
                          .x_step = count,
                          .accumulate = true});
     for (int64_t i = 0; i < vectors * count; ++i) {
-      double exact = 1;
-      double magnitude = 1;
-      for (int64_t j = 0; j < k; ++j) {
-        const double term = double(x[size_t(i / count * ld + j)]) * double(lines[size_t(i % count * ld + j)]);
-        exact += term;
-        magnitude += std::abs(term);
-      }
-      expect(std::abs(sums[size_t(i)] - exact) <= 4 * std::sqrt(k) * kUnit * magnitude,
-             isa + " multiplies lines, " + std::to_string(i));
+      const float* vector = x.data() + i / count * ld;
+      const float* line = lines.data() + i % count * ld;
+      const auto term = [&](int64_t j) { return double(vector[j]) * double(line[j]); };
+      expect_sum(sums[size_t(i)], k, term, isa + " multiplies lines, " + std::to_string(i));
     }
   }
 }
@@ -193,15 +200,11 @@ void check_updates(const RowKernels& kernels, const std::string& isa) {
                             .x_step = ld,
                             .accumulate = true});
     for (int64_t i = 0; i < vectors * ld; ++i) {
-      double exact = 1;
-      double magnitude = 1;
-      for (int64_t j = 0; j < k && i % ld < count; ++j) {
-        const double term = double(x[size_t(i / ld * k + j)]) * double(lines[size_t(j * ld + i % ld)]);
-        exact += term;
-        magnitude += std::abs(term);
-      }
-      expect(std::abs(sums[size_t(i)] - exact) <= 4 * std::sqrt(k) * kUnit * magnitude,
-             isa + " updates sums, " + std::to_string(i));
+      const float* vector = x.data() + i / ld * k;
+      const float* column = lines.data() + i % ld;
+      const auto term = [&](int64_t j) { return double(vector[j]) * double(column[j * ld]); };
+      const int64_t terms = i % ld < count ? k : 0;  // none beyond the lines
+      expect_sum(sums[size_t(i)], terms, term, isa + " updates sums, " + std::to_string(i));
     }
   }
 }

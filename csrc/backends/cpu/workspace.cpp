@@ -1,21 +1,14 @@
 #include "csrc/backends/cpu/workspace.h"
 
 #include <array>
-#include <cstdlib>
-#include <memory>
-#include <new>
+
+#include "csrc/metal_host/aligned_bytes.h"
 
 namespace mlx_gemm {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
 struct Buffer {
-  std::unique_ptr<void, Free> memory;
+  metal_host::AlignedBytes memory;
   int64_t bytes = 0;
 };
 
@@ -25,14 +18,11 @@ void* workspace(Workspace which, int64_t bytes) {
   thread_local std::array<Buffer, 6> buffers;
   Buffer& buffer = buffers[static_cast<size_t>(which)];
   if (buffer.bytes < bytes) {
-    const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    // What is there goes first: both at once would be more than the product needs.
     buffer.memory.reset();
     buffer.bytes = 0;
-    buffer.memory.reset(std::aligned_alloc(kAlignment, static_cast<size_t>(rounded)));
-    if (buffer.memory == nullptr) {
-      throw std::bad_alloc();
-    }
-    buffer.bytes = rounded;
+    buffer.memory = metal_host::aligned_bytes(static_cast<size_t>(bytes));
+    buffer.bytes = bytes;
   }
   return buffer.memory.get();
 }
