@@ -24,7 +24,7 @@ HALF = [mx.float16, mx.bfloat16]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 
 # Around panels of 32 lines and steps of 32 along K, strips of 8 panels, the few lines that meet whole operands where
-# those are, and vectors.
+# those are, and vectors; then float32 panels whose rows, columns, or neither stay in a cache.
 SHAPES = [
     (1, 1, 1),
     (1, 40, 33),
@@ -45,7 +45,14 @@ SHAPES = [
     (257, 100, 100),
     (520, 48, 40),
     (130, 600, 257),
+    (23, 300, 1100),
+    (1100, 70, 600),
+    (500, 500, 33),
+    (340, 2100, 800),
 ]
+
+
+HAS_FLOAT_PANELS = _ext.environment()["cpu_isa"] in ("avx512", "avx512_bf16", "amx")
 
 
 def name(dtype: mx.Dtype) -> str:
@@ -83,6 +90,31 @@ def test_products(shape: tuple[int, int, int], layout: str, dtype: mx.Dtype, see
         a, b = operands(integers((M, K), seed), integers((K, N), seed + 1), dtype, layout, pad)
         if out == mx.float32:
             assert_exact(mlx_gemm.matmul(a, b, out_dtype=out), a, b, label)
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=name)
+@pytest.mark.parametrize("M", range(16, 40))
+def test_rows_that_do_not_fill_registers(M: int, dtype: mx.Dtype, seed: int) -> None:
+    a, b = operands(integers((M, 700), seed), integers((700, 100), seed + 1), dtype, "nn")
+    assert_exact(mlx_gemm.matmul(a, b, out_dtype=mx.float32), a, b, f"{M=} {name(dtype)} {seed=}")
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=name)
+def test_the_longest_sums(dtype: mx.Dtype, seed: int) -> None:
+    for K in (65536, 65537):
+        a, b = operands(normal((20, K), seed), normal((K, 18), seed + 1), dtype, "nn")
+        assert_within_bound(mlx_gemm.matmul(a, b), a, b, f"{K=} {name(dtype)} {seed=}", dtype=name(dtype))
+
+
+@pytest.mark.skipif(not HAS_FLOAT_PANELS, reason="OpenBLAS sums in other orders for other shapes")
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=name)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_row_does_not_depend_on_other_rows(layout: str, dtype: mx.Dtype, seed: int) -> None:
+    """Whether the rows of A stay in a cache, are read where they are, or are packed strip by strip."""
+    a, b = operands(normal((1100, 600), seed), normal((600, 700), seed + 1), dtype, layout)
+    all_rows = mlx_gemm.matmul(a, b)
+    for first, last in ((0, 1000), (37, 300), (500, 519)):
+        assert mx.array_equal(mlx_gemm.matmul(a[first:last], b), all_rows[first:last]), f"{first}:{last} {seed=}"
 
 
 @pytest.mark.parametrize("dtype", [mx.float64, mx.complex64], ids=name)

@@ -2,6 +2,6 @@
 
 namespace metal_host {
 
-void micro_kernel_avx512(const MicroTile& tile) { multiply_panel<16, 8, 2>(tile); }
+void micro_kernel_avx512(const MicroTile& tile) { multiply_panel<16, 12, 2>(tile); }
 
 }  // namespace metal_host

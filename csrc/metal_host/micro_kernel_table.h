@@ -5,7 +5,7 @@ namespace metal_host {
 
 constexpr int kPanelColumns = 32;
 
-// c[rows, 32] += a[rows, k] b[k, 32]; b is packed, 32 values per k.
+// c[rows, 32] (+)= a[rows, k] b[k, 32]; b is packed, 32 values per k.
 struct MicroTile {
   const float* a;
   long a_row;  // strides of a, in elements
@@ -15,6 +15,8 @@ struct MicroTile {
   long ldc;
   int rows;
   int k;
+  bool accumulate;
+  const float* next = nullptr;  // as many values as b has, which are brought closer meanwhile
 };
 
 using MicroKernel = void (*)(const MicroTile& tile);

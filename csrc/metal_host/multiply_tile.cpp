@@ -170,7 +170,9 @@ class Accumulator {
   void initialise(int row) {
     float* to = data_ + row * ld_;
     if (!product_.call.accumulate) {
-      std::fill(to, to + product_.cols, 0.0f);
+      if (product_.k == 0) {
+        std::fill(to, to + product_.cols, 0.0f);
+      }
       return;
     }
     observe_row(row, false);
@@ -300,14 +302,17 @@ void multiply_tile(const TileProduct& product, const AccessObserver& observer, P
       if (packed != nullptr) {
         tile.b = packed;
         packed += step * kPanelColumns;
+        tile.next = packed;
       } else {
         pack_panel(right, {k0, step, n0, product.n}, panel.data());
         tile.b = panel.data();
+        tile.next = panel.data();
       }
       tile.c = acc.data() + n0;
       tile.ldc = acc.ld();
       tile.rows = product.m;
       tile.k = step;
+      tile.accumulate = call.accumulate || k0 > 0;
       isa().multiply(tile);
     }
   }

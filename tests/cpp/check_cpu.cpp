@@ -209,6 +209,42 @@ void check_updates(const RowKernels& kernels, const std::string& isa) {
   }
 }
 
+// ---- Float32 copies ----
+
+// Numbers of the source count up; what is read beyond it, and what should not be written, is the guard.
+template <class T, class NARROW>
+void check_copies(const TypeKernels& kernels, const NARROW& narrow, const std::string& type) {
+  constexpr float kGuard = -1.0f;
+  for (const auto [rows, columns] : {std::pair(1, 1), {5, 33}, {16, 16}, {31, 100}, {64, 48}, {40, 7}}) {
+    const int64_t ld = columns + 3;
+    std::vector<T> source(size_t(rows * ld), narrow(kGuard));
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      source[size_t(i / columns * ld + i % columns)] = narrow(float(i % 251));
+    }
+    for (const bool transposed : {false, true}) {
+      const int64_t to_rows = transposed ? columns : rows;
+      const int64_t to_columns = transposed ? rows : columns;
+      const int64_t filled = (to_columns + kPackedMultiple - 1) / kPackedMultiple * kPackedMultiple;
+      const int64_t to_ld = filled + 16;
+      std::vector<float> to(size_t(to_rows * to_ld), kGuard);
+      (transposed ? kernels.pack_transposed : kernels.pack)({source.data(), ld, rows, columns}, to.data(), to_ld);
+      for (int64_t i = 0; i < to_rows * to_ld; ++i) {
+        const int64_t row = i / to_ld;
+        const int64_t column = i % to_ld;
+        const int64_t number = transposed ? column * columns + row : row * columns + column;
+        const float exact = column < to_columns ? float(number % 251) : column < filled ? 0.0f : kGuard;
+        expect(same(to[size_t(i)], exact), type + (transposed ? " transposed " : " packed ") + std::to_string(i));
+      }
+    }
+  }
+}
+
+void check_copies(const RowKernels& kernels, const std::string& isa) {
+  check_copies<float>(kernels.floats, [](float x) { return x; }, isa + " float");
+  check_copies<uint16_t>(kernels.halves, metal_host::half_bits, isa + " half");
+  check_copies<uint16_t>(kernels.bfloats, metal_host::bfloat_bits, isa + " bfloat");
+}
+
 // ---- Panels ----
 
 struct Packing {
@@ -359,6 +395,7 @@ int main() {
     check_activations(*kernels, isa);
     check_lines(*kernels, isa);
     check_updates(*kernels, isa);
+    check_copies(*kernels, isa);
   }
   if (panel_kernels() != nullptr) {
     check_panels(*panel_kernels());

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "csrc/backends/cpu/bfloat_panel_gemm.h"
 #include "csrc/backends/cpu/blas.h"
 #include "csrc/backends/cpu/block_gemm.h"
+#include "csrc/backends/cpu/float_panel_gemm.h"
 #include "csrc/backends/cpu/host_play.h"
 #include "csrc/backends/cpu/line_gemm.h"
-#include "csrc/backends/cpu/panel_gemm.h"
 #include "csrc/backends/cpu/strided_copy.h"
 #include "csrc/backends/cpu/workspace.h"
 #include "csrc/thread_pool.h"
@@ -85,10 +86,12 @@ void CpuGemm::run() const {
   const void* b_data = b.addressable(problem.dtype);
   if (kernel != nullptr) {
     run_kernel(*this, a_data, b_data);
-  } else if (suits_panels(problem)) {
-    multiply_panels({view, a_data, b_data, epilogue});
+  } else if (suits_bfloat_panels(problem)) {
+    multiply_bfloat_panels({view, a_data, b_data, epilogue});
   } else if (suits_lines(problem)) {
     multiply_lines({view, a_data, b_data, epilogue});
+  } else if (suits_float_panels(problem)) {
+    multiply_float_panels({view, a_data, b_data, epilogue});
   } else {
     multiply_blocks({view, a_data, b_data, epilogue});
   }

@@ -45,7 +45,7 @@ using LineKernel = void (*)(const LineProducts& products);
 
 LineKernel line_kernel(Dtype dtype, bool dots) {
   const RowKernels& all = row_kernels();
-  const LineKernels& kernels = dtype == Dtype::float16    ? all.halves
+  const TypeKernels& kernels = dtype == Dtype::float16    ? all.halves
                                : dtype == Dtype::bfloat16 ? all.bfloats
                                                           : all.floats;
   return dots ? kernels.dots : kernels.updates;

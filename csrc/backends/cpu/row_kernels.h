@@ -41,10 +41,23 @@ struct LineProducts {
 };
 constexpr int64_t kMostVectors = 8;
 
-struct LineKernels {
+// A matrix of any type, its columns side by side.
+struct Rows {
+  const void* data;
+  int64_t ld;
+  int64_t rows;
+  int64_t columns;
+};
+
+// Of one type.
+struct TypeKernels {
   void (*dots)(const LineProducts& products);     // lines lie along K, ld apart
   void (*updates)(const LineProducts& products);  // lines lie side by side, their next numbers ld apart; line_step is 1
+  // As float32. Rows of the result are filled up with zeros, to multiples of kPackedMultiple numbers.
+  void (*pack)(const Rows& from, float* to, int64_t ld);
+  void (*pack_transposed)(const Rows& from, float* to, int64_t ld);
 };
+constexpr int64_t kPackedMultiple = 32;
 
 struct RowKernels {
   // Exact, denormals too.
@@ -54,9 +67,9 @@ struct RowKernels {
   void (*store_half)(const FloatRows& from, uint16_t* to, int64_t ld);
   void (*store_bfloat)(const FloatRows& from, uint16_t* to, int64_t ld);
 
-  LineKernels floats;
-  LineKernels halves;
-  LineKernels bfloats;
+  TypeKernels floats;
+  TypeKernels halves;
+  TypeKernels bfloats;
 
   void (*scale)(const FloatRows& x, float factor);
   void (*add)(const FloatRows& x, const AddendRows& addend);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstring>
+#include <utility>
 
 #include "csrc/backends/cpu/row_kernels.h"
 
@@ -173,6 +174,70 @@ struct RowKernelsOf {
   static void widen(const uint16_t* from, int64_t count, float* to) {
     for_vectors(count, [&](int64_t i, int64_t lanes) { store(NUMBER::read(from + i, lanes), to + i, lanes); });
   }
+
+  // ---- Float32 copies of matrices ----
+
+  // Numbers of x and y in turns, from the one at FIRST on. Compilers make it one shuffle.
+  template <int FIRST, class VECTOR, int... LANE>
+  static VECTOR interleave(VECTOR x, VECTOR y, std::integer_sequence<int, LANE...>) {
+    return VECTOR{(LANE % 2 == 0 ? x[FIRST + LANE / 2] : y[FIRST + LANE / 2])...};
+  }
+
+  static constexpr auto kLanes = std::make_integer_sequence<int, kWidth>();
+
+  // In log2(kWidth) steps, each of which halves the distance between the numbers of a column.
+  static void transpose(Floats (&rows)[kWidth]) {
+    for (int width = 1; width < kWidth; width *= 2) {
+      Floats next[kWidth];
+      for (int i = 0; i < kWidth / 2; ++i) {
+        next[2 * i] = interleave<0>(rows[i], rows[i + kWidth / 2], kLanes);
+        next[2 * i + 1] = interleave<kWidth / 2>(rows[i], rows[i + kWidth / 2], kLanes);
+      }
+      std::memcpy(rows, next, sizeof next);
+    }
+  }
+
+  // Rows that lie far apart: each is in another page, so the CPU does not guess the next.
+  static constexpr int64_t kRowsAhead = 16;
+
+  template <class NUMBER>
+  static void pack(const Rows& from, float* to, int64_t ld) {
+    const int64_t whole = from.columns / kWidth * kWidth;
+    const int64_t filled = divide_up(from.columns, kPackedMultiple) * kPackedMultiple;
+    for (int64_t row = 0; row < from.rows; ++row) {
+      const auto* x = static_cast<const typename NUMBER::Stored*>(from.data) + row * from.ld;
+      float* y = to + row * ld;
+      for (int64_t i = 0; i < whole; i += kWidth) {
+        __builtin_prefetch(x + i + kRowsAhead * from.ld);
+        store(NUMBER::read(x + i, kWidth), y + i);
+      }
+      for (int64_t i = whole; i < filled; i += kWidth) {
+        store(i < from.columns ? NUMBER::read(x + i, from.columns - i) : Floats{}, y + i);
+      }
+    }
+  }
+
+  template <class NUMBER>
+  static void pack_transposed(const Rows& from, float* to, int64_t ld) {
+    const int64_t filled = divide_up(from.rows, kPackedMultiple) * kPackedMultiple;
+    const auto* data = static_cast<const typename NUMBER::Stored*>(from.data);
+    for (int64_t column = 0; column < from.columns; column += kWidth) {
+      const int64_t columns = least(kWidth, from.columns - column);
+      for (int64_t row = 0; row < filled; row += kWidth) {
+        Floats block[kWidth] = {};
+        for (int64_t i = 0; i < least(kWidth, from.rows - row); ++i) {
+          block[i] = NUMBER::read(data + (row + i) * from.ld + column, columns);
+        }
+        transpose(block);
+        for (int64_t i = 0; i < columns; ++i) {
+          store(block[i], to + (column + i) * ld + row);
+        }
+      }
+    }
+  }
+
+  static constexpr int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
+  static constexpr int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
   // ---- Products of lines ----
 
@@ -357,17 +422,14 @@ struct RowKernelsOf {
     }
   }
 
+  template <class NUMBER>
+  static constexpr TypeKernels kernels_of() {
+    return {multiply_lines<NUMBER, kMostVectors>, update<NUMBER, kMostVectors>, pack<NUMBER>, pack_transposed<NUMBER>};
+  }
+
   static constexpr RowKernels table() {
-    return {widen<Half>,
-            widen<Bfloat>,
-            store_half,
-            store_bfloat,
-            {multiply_lines<Float, kMostVectors>, update<Float, kMostVectors>},
-            {multiply_lines<Half, kMostVectors>, update<Half, kMostVectors>},
-            {multiply_lines<Bfloat, kMostVectors>, update<Bfloat, kMostVectors>},
-            scale,
-            add,
-            activate};
+    return {widen<Half>,        widen<Bfloat>,        store_half, store_bfloat, kernels_of<Float>(),
+            kernels_of<Half>(), kernels_of<Bfloat>(), scale,      add,          activate};
   }
 };
 

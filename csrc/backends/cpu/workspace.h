@@ -5,7 +5,8 @@
 
 namespace mlx_gemm {
 
-enum class Workspace { a, b, sums, addend, a_panels, b_panels };
+enum class Workspace { a, b, sums, addend, a_panels, b_panels, shared_rows, shared_panels };
+constexpr int kWorkspaces = 8;
 
 // At least `bytes`, aligned for any vector, with what the last use left there. The next call for the same buffer on
 // this thread may move it.

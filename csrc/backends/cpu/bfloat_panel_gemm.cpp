@@ -1,4 +1,4 @@
-#include "csrc/backends/cpu/panel_gemm.h"
+#include "csrc/backends/cpu/bfloat_panel_gemm.h"
 
 #include <algorithm>
 #include <array>
@@ -47,9 +47,9 @@ bool has_thin_columns(const Problem& problem) {
 }
 
 // One product of a batch.
-class PanelGemm {
+class BfloatPanelGemm {
  public:
-  PanelGemm(const CpuProduct& product, int64_t index, int threads)
+  BfloatPanelGemm(const CpuProduct& product, int64_t index, int threads)
       : product_(product),
         problem_(product.view.problem),
         kernels_(*panel_kernels()),
@@ -313,7 +313,7 @@ class PanelGemm {
 
 }  // namespace
 
-bool suits_panels(const Problem& problem) {
+bool suits_bfloat_panels(const Problem& problem) {
   if (problem.dtype != Dtype::bfloat16 || panel_kernels() == nullptr || problem.K > kLongestK) {
     return false;
   }
@@ -321,13 +321,13 @@ bool suits_panels(const Problem& problem) {
   return (problem.M >= kLeastLines && problem.N >= kLeastLines) || (thin && panel_kernels()->outruns_memory);
 }
 
-void multiply_panels(const CpuProduct& product) {
+void multiply_bfloat_panels(const CpuProduct& product) {
   const Problem& problem = product.view.problem;
   const int threads = threads_for(problem);
   // A batch is shared out by its products where there are enough of them.
   const bool by_product = problem.batch >= 4 * threads;
   parallel_for(problem.batch, by_product ? threads : 1,
-               [&](int64_t i) { PanelGemm(product, i, by_product ? 1 : threads).run(); });
+               [&](int64_t i) { BfloatPanelGemm(product, i, by_product ? 1 : threads).run(); });
 }
 
 }  // namespace mlx_gemm
