@@ -106,6 +106,15 @@ def test_the_longest_sums(dtype: mx.Dtype, seed: int) -> None:
         assert_within_bound(mlx_gemm.matmul(a, b), a, b, f"{K=} {name(dtype)} {seed=}", dtype=name(dtype))
 
 
+@pytest.mark.parametrize("M", [12, 64])
+@pytest.mark.parametrize("K", [190, 256, 512, 700, 1200, 5000])
+def test_products_that_are_all_alike(K: int, M: int, seed: int) -> None:
+    """Their roundings do not cancel."""
+    a, b = (mx.array(normal((lines, 1), seed + lines)) for lines in (M, 900))
+    a, b = mx.contiguous(mx.broadcast_to(a, (M, K))), mx.contiguous(mx.broadcast_to(b, (900, K)).T)
+    assert_within_bound(mlx_gemm.matmul(a, b), a, b, f"{M=} {K=} {seed=}")
+
+
 @pytest.mark.skipif(not HAS_FLOAT_PANELS, reason="OpenBLAS sums in other orders for other shapes")
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=name)
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -1,6 +1,7 @@
 #include "csrc/backends/cpu/float_panel_gemm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "csrc/backends/cpu/workspace.h"
 #include "csrc/metal_host/micro_kernel_table.h"
@@ -16,8 +17,9 @@ constexpr int64_t kColumns = metal_host::kPanelColumns;
 constexpr int64_t kLeastLines = 16;
 // A panel of so many numbers still fits the shared ones.
 constexpr int64_t kLongestK = 1 << 16;
-// One step along K: a panel of B and the rows of A that meet it are read from the second-level cache at full speed.
-constexpr int64_t kStepK = 512;
+// The longest step along K: a panel of B and the rows of A that meet it are read from the second-level cache at full
+// speed.
+constexpr int64_t kLongestStep = 512;
 // All of A in the second-level cache.
 constexpr int64_t kCachedElements = 1 << 18;
 constexpr int64_t kCachedRows = 1024;
@@ -54,6 +56,14 @@ const TypeKernels& kernels_of(Dtype dtype) {
 
 constexpr int64_t round_up(int64_t x, int64_t multiple) { return divide_up(x, multiple) * multiple; }
 
+// Products of a step are summed one after the other. Where they are all alike, as of constants, roundings do not cancel
+// but add up to 0.27 units in the last place for each: few enough for 4 sqrt(K) in all.
+int64_t step_along(int64_t k) {
+  constexpr double kChainPerRoot = 13;
+  const int64_t longest = std::min(static_cast<int64_t>(kChainPerRoot * std::sqrt(k)), kLongestStep);
+  return divide_up(k, divide_up(k, longest));
+}
+
 // Between packed rows of A: not a power of two, which would put them into the same few lines of the first-level cache.
 constexpr int64_t row_stride(int64_t k) { return round_up(k, kPackedMultiple) + kPackedMultiple / 2; }
 
@@ -67,7 +77,8 @@ class FloatPanelGemm {
         multiply_(micro_kernel()),
         first_row_(index * problem_.M),
         threads_(threads),
-        panels_(divide_up(problem_.N, kColumns)) {
+        panels_(divide_up(problem_.N, kColumns)),
+        step_(step_along(problem_.K)) {
     const OperandOffsets at = offsets_of_product(product.view, index);
     a_ = {product.a, at.a, problem_.lda, !a_transposed(problem_.layout)};
     b_ = {product.b, at.b, problem_.ldb, b_transposed(problem_.layout)};
@@ -128,7 +139,7 @@ class FloatPanelGemm {
       const int64_t panel = task / down;
       const int64_t row = task % down * block;
       const int64_t rows = std::min(block, problem_.M - row);
-      float* packed = float_workspace(Workspace::b_panels, kStepK * kColumns);
+      float* packed = float_workspace(Workspace::b_panels, step_ * kColumns);
       for_steps([&](int64_t k, int64_t depth) {
         pack_columns({panel * kColumns, lines_of(panel), k, depth}, packed);
         multiply({all.data + row * all.ld + k, all.ld}, {row, rows, k, depth}, {panel, 1}, panel, packed, packed);
@@ -166,8 +177,8 @@ class FloatPanelGemm {
   // body(k, depth) for every step along K.
   template <class BODY>
   void for_steps(const BODY& body) const {
-    for (int64_t k = 0; k < problem_.K; k += kStepK) {
-      body(k, std::min(kStepK, problem_.K - k));
+    for (int64_t k = 0; k < problem_.K; k += step_) {
+      body(k, std::min(step_, problem_.K - k));
     }
   }
 
@@ -189,9 +200,9 @@ class FloatPanelGemm {
   const float* pack_panels(const Panels& panels) const {
     float* shared = float_workspace(Workspace::shared_panels, panels.count * kColumns * problem_.K);
     const int64_t groups = divide_up(panels.count, kGroupPanels);
-    parallel_for(groups * divide_up(problem_.K, kStepK), threads_, [&](int64_t task) {
-      const int64_t k = task / groups * kStepK;
-      const int64_t depth = std::min(kStepK, problem_.K - k);
+    parallel_for(groups * divide_up(problem_.K, step_), threads_, [&](int64_t task) {
+      const int64_t k = task / groups * step_;
+      const int64_t depth = std::min(step_, problem_.K - k);
       const int64_t first = task % groups * kGroupPanels;
       const int64_t last = std::min(first + kGroupPanels, panels.count);
       float* to = shared + k * panels.count * kColumns;
@@ -286,6 +297,7 @@ class FloatPanelGemm {
   int64_t first_row_;
   int threads_;
   int64_t panels_;
+  int64_t step_;  // along K
   Operand a_;
   Operand b_;
 };

@@ -306,11 +306,6 @@ struct RowKernelsOf {
     constexpr int64_t kNumbers = kWidth * WIDTH;
     const auto* lines = static_cast<const typename NUMBER::Stored*>(p.lines) + first;
     Floats acc[VECTORS][WIDTH] = {};
-    for (int j = 0; p.accumulate && j < VECTORS; ++j) {
-      for (int i = 0; i < WIDTH; ++i) {
-        acc[j][i] = load<Floats>(p.sums + j * p.x_step + first + i * kWidth, lanes);
-      }
-    }
     for (int64_t k = 0; k < p.k; ++k) {
       Floats line[WIDTH];
       for (int i = 0; i < WIDTH; ++i) {
@@ -326,7 +321,8 @@ struct RowKernelsOf {
     }
     for (int j = 0; j < VECTORS; ++j) {
       for (int i = 0; i < WIDTH; ++i) {
-        store(acc[j][i], p.sums + j * p.x_step + first + i * kWidth, lanes);
+        float* sums = p.sums + j * p.x_step + first + i * kWidth;
+        store(p.accumulate ? load<Floats>(sums, lanes) + acc[j][i] : acc[j][i], sums, lanes);
       }
     }
   }
