@@ -107,9 +107,9 @@ def test_the_longest_sums(dtype: mx.Dtype, seed: int) -> None:
 
 
 @pytest.mark.parametrize("M", [12, 64])
-@pytest.mark.parametrize("K", [190, 256, 512, 700, 1200, 5000])
+@pytest.mark.parametrize("K", [190, 1200, 5000])
 def test_products_that_are_all_alike(K: int, M: int, seed: int) -> None:
-    """Their roundings do not cancel."""
+    """Their roundings do not cancel, so no sum may run on for all of a large K."""
     a, b = (mx.array(normal((lines, 1), seed + lines)) for lines in (M, 900))
     a, b = mx.contiguous(mx.broadcast_to(a, (M, K))), mx.contiguous(mx.broadcast_to(b, (900, K)).T)
     assert_within_bound(mlx_gemm.matmul(a, b), a, b, f"{M=} {K=} {seed=}")

@@ -1,7 +1,6 @@
 #include "csrc/backends/cpu/float_panel_gemm.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "csrc/backends/cpu/workspace.h"
 #include "csrc/metal_host/micro_kernel_table.h"
@@ -17,8 +16,8 @@ constexpr int64_t kColumns = metal_host::kPanelColumns;
 constexpr int64_t kLeastLines = 16;
 // A panel of so many numbers still fits the shared ones.
 constexpr int64_t kLongestK = 1 << 16;
-// The longest step along K: a panel of B and the rows of A that meet it are read from the second-level cache at full
-// speed.
+// The longest step along K, whose products are summed one after the other: a panel of B and the rows of A that meet it
+// are read from the second-level cache at full speed.
 constexpr int64_t kLongestStep = 512;
 // All of A in the second-level cache.
 constexpr int64_t kCachedElements = 1 << 18;
@@ -56,14 +55,6 @@ const TypeKernels& kernels_of(Dtype dtype) {
 
 constexpr int64_t round_up(int64_t x, int64_t multiple) { return divide_up(x, multiple) * multiple; }
 
-// Products of a step are summed one after the other. Where they are all alike, as of constants, roundings do not cancel
-// but add up to 0.27 units in the last place for each: few enough for 4 sqrt(K) in all.
-int64_t step_along(int64_t k) {
-  constexpr double kChainPerRoot = 13;
-  const int64_t longest = std::min(static_cast<int64_t>(kChainPerRoot * std::sqrt(k)), kLongestStep);
-  return divide_up(k, divide_up(k, longest));
-}
-
 // Between packed rows of A: not a power of two, which would put them into the same few lines of the first-level cache.
 constexpr int64_t row_stride(int64_t k) { return round_up(k, kPackedMultiple) + kPackedMultiple / 2; }
 
@@ -78,7 +69,7 @@ class FloatPanelGemm {
         first_row_(index * problem_.M),
         threads_(threads),
         panels_(divide_up(problem_.N, kColumns)),
-        step_(step_along(problem_.K)) {
+        step_(divide_up(problem_.K, divide_up(problem_.K, kLongestStep))) {
     const OperandOffsets at = offsets_of_product(product.view, index);
     a_ = {product.a, at.a, problem_.lda, !a_transposed(problem_.layout)};
     b_ = {product.b, at.b, problem_.ldb, b_transposed(problem_.layout)};
