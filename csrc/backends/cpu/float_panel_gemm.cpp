@@ -55,6 +55,14 @@ const TypeKernels& kernels_of(Dtype dtype) {
 
 constexpr int64_t round_up(int64_t x, int64_t multiple) { return divide_up(x, multiple) * multiple; }
 
+// All rows of A are packed at once: they stay in the cache, or are too few for threads to share panels of B, which go
+// through memory.
+bool keeps_rows(const Problem& problem) {
+  const int64_t elements = problem.M * problem.K;
+  return (problem.M <= kCachedRows && elements <= kCachedElements) ||
+         (problem.M <= kStripRows && elements <= kStripElements);
+}
+
 // Between packed rows of A: not a power of two, which would put them into the same few lines of the first-level cache.
 constexpr int64_t row_stride(int64_t k) { return round_up(k, kPackedMultiple) + kPackedMultiple / 2; }
 
@@ -76,14 +84,10 @@ class FloatPanelGemm {
   }
 
   void run() {
-    const int64_t a_elements = problem_.M * problem_.K;
-    const bool a_cached = problem_.M <= kCachedRows && a_elements <= kCachedElements;
-    // Too few rows for every thread to share its packed panels of B, which then go through memory.
-    const bool one_strip = problem_.M <= kStripRows && a_elements <= kStripElements;
     // Results that outweigh the operands stay in the cache when a thread has some whole rows of them.
     const bool mostly_results =
         b_cached() && problem_.N > 2 * problem_.K && problem_.M >= kTasksPerThread * threads_ * kRowMultiple;
-    if ((a_cached || one_strip) && !mostly_results) {
+    if (keeps_rows(problem_) && !mostly_results) {
       share_columns();
     } else {
       share_rows();
@@ -293,17 +297,23 @@ class FloatPanelGemm {
   Operand b_;
 };
 
+// Small matrices, which OpenBLAS multiplies where they are unless B lies along K, and those whose B would be packed in
+// several parts, for each of which A is packed again.
+bool suits_blas(const Problem& problem) {
+  constexpr int64_t kSmall = 1'000'000;
+  const int64_t b_elements = problem.N * problem.K;
+  const bool small = !b_transposed(problem.layout) && problem.M * b_elements <= kSmall;
+  const bool large = !keeps_rows(problem) && b_elements > kSharedElements;
+  return problem.dtype == Dtype::float32 && (small || large);
+}
+
 }  // namespace
 
 bool suits_float_panels(const Problem& problem) {
   const bool has_type =
       problem.dtype == Dtype::float32 || problem.dtype == Dtype::float16 || problem.dtype == Dtype::bfloat16;
-  // OpenBLAS multiplies small matrices where they are, unless B lies along K.
-  constexpr int64_t kSmall = 1'000'000;
-  const bool small =
-      problem.dtype == Dtype::float32 && !b_transposed(problem.layout) && problem.M * problem.N * problem.K <= kSmall;
-  return has_type && !small && micro_kernel() != nullptr && problem.M >= kLeastLines && problem.N >= kLeastLines &&
-         problem.K <= kLongestK;
+  return has_type && micro_kernel() != nullptr && problem.M >= kLeastLines && problem.N >= kLeastLines &&
+         problem.K <= kLongestK && !suits_blas(problem);
 }
 
 void multiply_float_panels(const CpuProduct& product) {
