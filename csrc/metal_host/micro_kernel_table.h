@@ -16,7 +16,7 @@ struct MicroTile {
   int rows;
   int k;
   bool accumulate;
-  const float* next = nullptr;  // as many values as b has, which are brought closer meanwhile
+  const float* next;  // what the next call reads as b, brought closer meanwhile
 };
 
 using MicroKernel = void (*)(const MicroTile& tile);

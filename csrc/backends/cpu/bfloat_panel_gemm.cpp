@@ -322,12 +322,7 @@ bool suits_bfloat_panels(const Problem& problem) {
 }
 
 void multiply_bfloat_panels(const CpuProduct& product) {
-  const Problem& problem = product.view.problem;
-  const int threads = threads_for(problem);
-  // A batch is shared out by its products where there are enough of them.
-  const bool by_product = problem.batch >= 4 * threads;
-  parallel_for(problem.batch, by_product ? threads : 1,
-               [&](int64_t i) { BfloatPanelGemm(product, i, by_product ? 1 : threads).run(); });
+  for_products(product.view.problem, [&](int64_t i, int threads) { BfloatPanelGemm(product, i, threads).run(); });
 }
 
 }  // namespace mlx_gemm

@@ -136,6 +136,12 @@ int threads_for(const Problem& problem) {
   return static_cast<int>(std::clamp<int64_t>(worth, 1, thread_count()));
 }
 
+void for_products(const Problem& problem, const std::function<void(int64_t, int)>& body) {
+  const int threads = threads_for(problem);
+  const bool by_product = problem.batch >= 4 * threads;
+  parallel_for(problem.batch, by_product ? threads : 1, [&](int64_t i) { body(i, by_product ? 1 : threads); });
+}
+
 void multiply_block(const CpuProduct& product, const Block& block) {
   const auto& [view, a, b, epilogue] = product;
   const Problem& problem = view.problem;

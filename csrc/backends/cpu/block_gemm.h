@@ -1,6 +1,8 @@
 // Products by OpenBLAS, block of D by block of D, shared out over threads.
 #pragma once
 
+#include <functional>
+
 #include "csrc/backends/cpu/epilogue.h"
 #include "csrc/layout.h"
 
@@ -34,5 +36,9 @@ constexpr int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 // Threads that a product of so many operations is worth.
 int threads_for(const Problem& problem);
+
+// body(index, threads) for every product of a batch, which is shared out by its products where there are enough of
+// them: each then has one thread.
+void for_products(const Problem& problem, const std::function<void(int64_t, int)>& body);
 
 }  // namespace mlx_gemm

@@ -48,11 +48,6 @@ MicroKernel micro_kernel() {
   return nullptr;
 }
 
-const TypeKernels& kernels_of(Dtype dtype) {
-  const RowKernels& kernels = row_kernels();
-  return dtype == Dtype::float16 ? kernels.halves : dtype == Dtype::bfloat16 ? kernels.bfloats : kernels.floats;
-}
-
 constexpr int64_t round_up(int64_t x, int64_t multiple) { return divide_up(x, multiple) * multiple; }
 
 // All rows of A are packed at once: they stay in the cache, or are too few for threads to share panels of B, which go
@@ -72,7 +67,7 @@ class FloatPanelGemm {
   FloatPanelGemm(const CpuProduct& product, int64_t index, int threads)
       : problem_(product.view.problem),
         epilogue_(product.epilogue),
-        kernels_(kernels_of(problem_.dtype)),
+        kernels_(*type_kernels(problem_.dtype)),
         multiply_(micro_kernel()),
         first_row_(index * problem_.M),
         threads_(threads),
@@ -310,19 +305,12 @@ bool suits_blas(const Problem& problem) {
 }  // namespace
 
 bool suits_float_panels(const Problem& problem) {
-  const bool has_type =
-      problem.dtype == Dtype::float32 || problem.dtype == Dtype::float16 || problem.dtype == Dtype::bfloat16;
-  return has_type && micro_kernel() != nullptr && problem.M >= kLeastLines && problem.N >= kLeastLines &&
-         problem.K <= kLongestK && !suits_blas(problem);
+  return type_kernels(problem.dtype) != nullptr && micro_kernel() != nullptr && problem.M >= kLeastLines &&
+         problem.N >= kLeastLines && problem.K <= kLongestK && !suits_blas(problem);
 }
 
 void multiply_float_panels(const CpuProduct& product) {
-  const Problem& problem = product.view.problem;
-  const int threads = threads_for(problem);
-  // A batch is shared out by its products where there are enough of them.
-  const bool by_product = problem.batch >= 4 * threads;
-  parallel_for(problem.batch, by_product ? threads : 1,
-               [&](int64_t i) { FloatPanelGemm(product, i, by_product ? 1 : threads).run(); });
+  for_products(product.view.problem, [&](int64_t i, int threads) { FloatPanelGemm(product, i, threads).run(); });
 }
 
 }  // namespace mlx_gemm

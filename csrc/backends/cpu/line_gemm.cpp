@@ -43,14 +43,6 @@ using Widen = void (*)(const uint16_t* from, int64_t count, float* to);
 
 using LineKernel = void (*)(const LineProducts& products);
 
-LineKernel line_kernel(Dtype dtype, bool dots) {
-  const RowKernels& all = row_kernels();
-  const TypeKernels& kernels = dtype == Dtype::float16    ? all.halves
-                               : dtype == Dtype::bfloat16 ? all.bfloats
-                                                          : all.floats;
-  return dots ? kernels.dots : kernels.updates;
-}
-
 // Few rows of A and every column of B, or few columns of B and every row of A: the few are the vectors, the others
 // lines. Lines along K are multiplied by all vectors; of lines side by side a row of numbers for every k is added to
 // the sums of every vector.
@@ -65,7 +57,7 @@ class LineGemm {
         task_lines_(dots ? kTaskLines
                          : std::clamp(divide_up(divide_up(lines(), threads), kLeastUpdate) * kLeastUpdate, kLeastUpdate,
                                       kMostUpdate)),
-        multiply_(line_kernel(problem_.dtype, dots)) {}
+        multiply_(dots ? type_kernels(problem_.dtype)->dots : type_kernels(problem_.dtype)->updates) {}
 
   int64_t tasks() const { return problem_.batch * tasks_of_product(); }
 
@@ -192,10 +184,6 @@ class LineGemm {
   LineKernel multiply_;
 };
 
-bool has_line_kernels(Dtype dtype) {
-  return dtype == Dtype::float32 || dtype == Dtype::float16 || dtype == Dtype::bfloat16;
-}
-
 // A vector of float32 is for BLAS, while the matrix may still be in a cache from the last time. We ask memory earlier.
 bool suits_blas(const Problem& problem) {
   constexpr int64_t kCachedBytes = 32 << 20;
@@ -213,7 +201,8 @@ bool suits_updates(const Problem& problem) { return updates_of_rows(problem) || 
 }  // namespace
 
 bool suits_lines(const Problem& problem) {
-  return has_line_kernels(problem.dtype) && problem.K >= kLeastK && (suits_dots(problem) || suits_updates(problem));
+  return type_kernels(problem.dtype) != nullptr && problem.K >= kLeastK &&
+         (suits_dots(problem) || suits_updates(problem));
 }
 
 void multiply_lines(const CpuProduct& product) {

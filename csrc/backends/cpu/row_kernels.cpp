@@ -18,4 +18,18 @@ const RowKernels& row_kernels() {
   return kPortableRowKernels;
 }
 
+const TypeKernels* type_kernels(Dtype dtype) {
+  const RowKernels& kernels = row_kernels();
+  switch (dtype) {
+    case Dtype::float32:
+      return &kernels.floats;
+    case Dtype::float16:
+      return &kernels.halves;
+    case Dtype::bfloat16:
+      return &kernels.bfloats;
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace mlx_gemm

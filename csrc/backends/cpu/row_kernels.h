@@ -6,6 +6,7 @@
 
 #include "csrc/backends/cpu/isa.h"
 #include "csrc/epilogue.h"
+#include "csrc/problem.h"
 
 namespace mlx_gemm {
 
@@ -84,5 +85,8 @@ extern const RowKernels kAvx512RowKernels;
 
 // Those of cpu_isa().
 const RowKernels& row_kernels();
+
+// Theirs for a type; null where they have none.
+const TypeKernels* type_kernels(Dtype dtype);
 
 }  // namespace mlx_gemm
